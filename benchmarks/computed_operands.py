@@ -3,10 +3,11 @@
     python benchmarks/computed_operands.py                      every form at its first size
     python benchmarks/computed_operands.py relu int8 --size 4096x4096x4096
 
-A size is M x N x K.  Columns: microseconds of ours, of ours with factors computed where they are
-multiplied (``plan/rewrites.OF_FACTORS`` left out), and of torch.compile; and ratios of the others
-to ours.  Results are compared with float64; the second-level cache is written over before each
-call; times are medians of calls that take turns.
+A size is M x N x K.  Of each form: microseconds of ours, of torch.compile, and, where it has other
+kernels, of ours with factors computed where they are multiplied (``plan/rewrites.OF_FACTORS`` left
+out), of ours with a kernel for each product, and of ours with several products in one kernel
+wherever it may have them; and ratios of these to ours.  Results are compared with float64; the
+second-level cache is written over before each call; times are medians of calls that take turns.
 """
 
 import argparse
@@ -20,8 +21,11 @@ from unittest.mock import patch
 import torch
 
 import tcdsl
+from tcdsl.plan.state import Evaluator
+from tcdsl.schedule.fusion import Group
 
 ROUNDS = 15
+MANY = 1 << 26  # instances of a product
 SIZE = "4096x4096x4096"
 VOCABULARY = 50_000
 
@@ -81,6 +85,13 @@ FORMS: dict[str, Form] = {
         lambda m, n, k: [dense(m, k), dense(k, n), dense(k, n)],
         lambda x, w, v: torch.nn.functional.silu(x @ w) * (x @ v),
     ),
+    "swiglu turned": (
+        "bfloat16(M,K) x, bfloat16(N,K) w, bfloat16(N,K) v) -> (bfloat16(M,N) y) "
+        "{ a(m,n) +=! x(m,k) * w(n,k)  b(m,n) +=! x(m,k) * v(n,k) "
+        "y(m,n) = float(a(m,n)) * sigmoid(float(a(m,n))) * b(m,n) }",
+        lambda m, n, k: [dense(m, k), dense(n, k), dense(n, k)],
+        lambda x, w, v: torch.nn.functional.silu(x @ w.T) * (x @ v.T),
+    ),
     "row sums": (
         "bfloat16(M,K) x, bfloat16(K,N) w, bfloat16(M,N) z) -> (bfloat16(M,N) y, r) "
         "{ c(m,n) +=! x(m,k) * w(k,n)  y(m,n) = c(m,n) + z(m,n) "
@@ -139,6 +150,30 @@ def without_rewrites() -> Any:
     return found
 
 
+def with_products_apart() -> Any:
+    """Return a context in which each product is a kernel of its own."""
+    joint = "tcdsl.strategies.templates.tile_mma.why_not_joint"
+    return patch(joint, lambda *_: "it is another kernel")
+
+
+def with_products_joint() -> Any:
+    """Return a context in which one kernel has several products wherever it may."""
+    seconds = Evaluator.seconds
+
+    def fewer(self: Evaluator, group: Group) -> float:
+        several = sum(self.grouped.shapes[name].instances > MANY for name in group.members) > 1
+        return seconds(self, group) * (0.5 if several else 1.0)
+
+    return patch.object(Evaluator, "seconds", fewer)
+
+
+OTHERS = {
+    "without rewrites": without_rewrites,
+    "products apart": with_products_apart,
+    "products in one kernel": with_products_joint,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("forms", nargs="*", help=", ".join(FORMS))
@@ -152,14 +187,18 @@ def main() -> None:
             peer = torch.compile(FORMS[name][2])
             exact = FORMS[name][2](*(x.double() if x.is_floating_point() else x for x in inputs))
             own, results, templates = compiled(name, inputs, "f")
-            with without_rewrites():
-                plain, _, before = compiled(name, inputs, "before")
+            others: dict[str, Callable[[], object]] = {"torch.compile": partial(peer, *inputs)}
+            for number, (label, changed) in enumerate(OTHERS.items()):
+                with changed():
+                    call, _, made = compiled(name, inputs, f"f{number}")
+                if made != templates:
+                    others[f"{label} {'+'.join(made)}"] = call
             errors = error_of(results, exact), error_of(peer(*inputs), exact)
-            us = timed([own, plain, partial(peer, *inputs)])
+            us, *rest = timed([own, *others.values()])
+            texts = (f"{n} {t:.1f}: {t / us:.2f}" for n, t in zip(others, rest, strict=True))
             print(
-                f"{name} {size}: {us[0]:.1f} us {'+'.join(templates)}; before {us[1]:.1f}"
-                f" {'+'.join(before)}: {us[1] / us[0]:.2f}; torch.compile {us[2]:.1f}:"
-                f" {us[2] / us[0]:.2f}; errors {errors[0]:.2g} {errors[1]:.2g}",
+                f"{name} {size}: {us:.1f} us {'+'.join(templates)}; {'; '.join(texts)};"
+                f" errors {errors[0]:.2g} {errors[1]:.2g}",
                 flush=True,
             )
 

@@ -4,13 +4,14 @@
     python benchmarks/convolutions.py --seconds 60            times, by turns with torch's
     python benchmarks/convolutions.py --only '*weights nhwc' --candidates 4
     python benchmarks/convolutions.py --type float32 --precision ieee
+    python benchmarks/convolutions.py --table resnet50,vgg16,mobilenet_v2   forward, nhwc
 
 Of bfloat16, or of another ``--type``; torch's float32 is without tf32.  Each result is compared
 with torch's of a wider type first, outputs poisoned.  cuDNN may search (``benchmark``), and has
 channels last in memory where ours has: the table tells microseconds and time(cuDNN) / time(ours),
 above 1 where ours is faster.  ``--candidates`` times so many of the configurations, too, those of
-the least predicted time.  ``--warm`` compiles alone, in one of several processes, into the cache on
-disk.
+the least predicted time; ``--force 'loader=threads;columns=64,stages=3'`` the best that have these
+values.  ``--warm`` compiles alone, in one of several processes, into the cache on disk.
 """
 
 import argparse
@@ -23,47 +24,16 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from convolution_layers import LAYERS, Layer, networks
+
 import tcdsl
 from tcdsl.options import Options
 
+IMAGES = 32
+NETWORKS = networks(IMAGES)
+ALL_LAYERS = {**LAYERS, **{one.label: one for own in NETWORKS.values() for one in own}}
 CHIP_BYTES = 1 << 28  # written between runs, so that the second-level cache has nothing of them
 ROUNDS = 7
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """A layer: N images of C channels and H x H pixels, F filters of T x T taps."""
-
-    N: int
-    H: int
-    C: int
-    F: int
-    T: int = 1
-    stride: int = 1
-    pad: int = 0
-    dilation: int = 1
-
-    @property
-    def P(self) -> int:
-        """How many rows and columns the results have."""
-        return (self.H + 2 * self.pad - self.dilation * (self.T - 1) - 1) // self.stride + 1
-
-    @property
-    def operations(self) -> float:
-        return 2.0 * self.N * self.P**2 * self.F * self.C * self.T**2
-
-
-LAYERS: Mapping[str, Layer] = {
-    "3x3 56": Layer(32, 56, 64, 64, 3, 1, 1),
-    "3x3 28": Layer(32, 28, 128, 128, 3, 1, 1),
-    "3x3 14": Layer(32, 14, 256, 256, 3, 1, 1),
-    "3x3 7": Layer(32, 7, 512, 512, 3, 1, 1),
-    "1x1 56": Layer(32, 56, 64, 256),
-    "1x1 14": Layer(32, 14, 1024, 256),
-    "7x7s2": Layer(32, 224, 3, 64, 7, 2, 3),
-    "3x3s2 56": Layer(32, 56, 128, 128, 3, 2, 1),
-    "3x3d2 28": Layer(32, 28, 128, 128, 3, 1, 2, 2),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +51,14 @@ class Program:
 
     @property
     def of(self) -> Layer:
-        return LAYERS[self.layer]
+        return ALL_LAYERS[self.layer]
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the extents of images, filters and results."""
         one = self.of
         extents = {
-            "I": (one.N, one.C, one.H, one.H), "K": (one.F, one.C, one.T, one.T),
-            "O": (one.N, one.F, one.P, one.P),
+            "I": (one.N, one.C, one.H, one.H), "O": (one.N, one.F, one.P, one.P),
+            "K": (one.F, 1 if one.depthwise else one.C, one.T, one.T),
         }  # fmt: skip
         return {n: self._in_order(shape) for n, shape in extents.items()}
 
@@ -101,6 +71,8 @@ class Program:
     def text(self) -> str:
         """Return the def."""
         one, half = self.of, "float" if self.dtype == "float32" else self.dtype
+        if one.depthwise:
+            return self._depthwise(half)
         filters = self.element("K", "f", "c", "r", "s")
         sizes = {
             "I": self.element("", "N", "C", "H", "H"), "O": self.element("", "N", "F", "P", "P"),
@@ -120,6 +92,19 @@ class Program:
             return f"def weights({head}) -> (K) {{ {body} }}"
         head = f"{half}{sizes['I']} I, {half}{sizes['K']} K"
         body = f"{results} +=! {image} * {filters} where n in 0:N, c in 0:C, {ranges}"
+        return f"def forward({head}) -> (O) {{ {body} }}"
+
+    def _depthwise(self, half: str) -> str:
+        """Return the def of the forward pass where each channel has its own filter."""
+        one = self.of
+        shapes = self.element("", "N", "C", "H", "H"), self.element("", "C", "1", *2 * [str(one.T)])
+        head = f"{half}{shapes[0]} I, {half}{shapes[1]} K"
+        results, filters = (
+            self.element("O", "n", "c", "h", "w"),
+            self.element("K", "c", "z", "r", "s"),
+        )
+        ranges = f"h in 0:{one.P}, w in 0:{one.P}, r in 0:{one.T}, s in 0:{one.T}, z in 0:1"
+        body = f"{results} +=! {self._of_image()} * {filters} where n in 0:N, c in 0:C, {ranges}"
         return f"def forward({head}) -> (O) {{ {body} }}"
 
     def _of_image(self) -> str:
@@ -165,7 +150,7 @@ def executable(
     target: str = "cuda",
     options: Options | None = None,
 ) -> Any:
-    """Return the executable for *inputs*, with a *choice* for its first kernel."""
+    """Return the executable for *inputs*, with a *choice* for its main kernel."""
     if choice is not None:
         own = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
         options = replace(options or Options(), choices=own)
@@ -173,17 +158,33 @@ def executable(
     return function.compile(*inputs, target=target, options=options)
 
 
-def candidates(exe: Any, most: int) -> Iterator[dict[str, Any]]:
-    """Yield *most* other choices for the first kernel, those of the least predicted time."""
-    kernel = exe.choices["kernels"][0]["kernel"]
-    own = [c for c in exe.candidates if c["kernel"] == kernel and "predicted_us" in c]
-    own = sorted((c for c in own if not c["is_chosen"]), key=lambda c: float(c["predicted_us"]))
+def main_kernel(exe: Any) -> str:
+    """Return the statements of the first kernel that has tiles, or of the first one."""
+    kernels = exe.choices["kernels"]
+    tiled = (k for k in kernels if k["template"].startswith("tile_"))
+    return str(next(tiled, kernels[0])["kernel"])
+
+
+def candidates(exe: Any, most: int, forced: str = "") -> Iterator[dict[str, Any]]:
+    """Yield *most* other choices for the main kernel, those of the least predicted time.
+
+    :arg forced: values that the best of those that have them is yielded with, by semicolons.
+    """
+    kernel = main_kernel(exe)
+    all_ = [c for c in exe.candidates if c["kernel"] == kernel and "predicted_us" in c]
+    all_ = sorted(all_, key=lambda c: float(c["predicted_us"]))
+    for wanted in filter(None, forced.split(";")):
+        pairs = [pair.split("=") for pair in wanted.split(",")]
+        fitting = (c for c in all_ if all(str(c["config"].get(k)) == v for k, v in pairs))
+        if (found := next(fitting, None)) is not None and not found["is_chosen"]:
+            yield {"kernel": kernel, "template": found["template"], **found["config"]}
     kinds: dict[tuple[Any, ...], int] = {}
-    for c in own:  # no two that differ in stages or chunks alone, as long as there are others
+    for c in all_:  # no two that differ in stages or chunks alone, as long as there are others
         config = c["config"]
-        kind = tuple(config.get(key) for key in ("rows", "columns", "warp_rows", "warp_columns"))
+        keys = "rows", "columns", "warp_rows", "warp_columns", "loader", "is_persistent"
+        kind = tuple(config.get(key) for key in keys)
         kinds[kind] = kinds.get(kind, 0) + 1
-        if kinds[kind] <= 2 and most > 0:
+        if kinds[kind] <= 2 and most > 0 and not c["is_chosen"]:
             most -= 1
             yield {"kernel": kernel, "template": c["template"], **config}
 
@@ -196,6 +197,7 @@ def short(choice: Mapping[str, Any]) -> str:
     how = "wgmma" if choice["together"] > 1 else "mma"
     more = f" /{choice['chunks']}" if choice.get("chunks", 1) > 1 else ""
     loader = f" {choice['loader']}" if "loader" in choice else ""
+    loader += " persistent" if choice.get("is_persistent") else ""
     name = choice["template"].removeprefix("tile_")
     return f"{name} {how} {rows}x{columns} s{choice['stages']}{more}{loader}"
 
@@ -242,8 +244,8 @@ class Bench:
         one, functional = program.of, self.torch.ops.aten.convolution_backward
         geometry = [one.stride] * 2, [one.pad] * 2, [one.dilation] * 2
         if program.what == "forward":
-            call = self.torch.nn.functional.conv2d
-            return lambda: call(arrays["I"], arrays["K"], None, *geometry)
+            call, groups = self.torch.nn.functional.conv2d, one.C if one.depthwise else 1
+            return lambda: call(arrays["I"], arrays["K"], None, *geometry, groups)
         mask = [program.what == "data", program.what == "weights", False]
         place = mask.index(True)
         operands = arrays["O"], arrays["I"], arrays["K"]
@@ -263,8 +265,8 @@ class Bench:
                 own.append(1e3 * start.elapsed_time(end))
         return [statistics.median(own) for own in times]
 
-    def run(self, program: Program, most: int) -> None:
-        """Compare and time *program*, with *most* other candidates."""
+    def run(self, program: Program, most: int, forced: str) -> None:
+        """Compare and time *program*, with *most* other candidates, and those *forced*."""
         arrays = self.arrays(program)
         peer = self.peer(program, arrays)
         expected = self.double(program, arrays)
@@ -276,17 +278,22 @@ class Bench:
         first = executable(program, inputs, options=self.options)
         seconds = time.monotonic() - begun
         calls, names, verdicts = [peer], ["torch"], [""]
-        for choice in [None, *candidates(first, most)]:
+        own = next(k for k in first.choices["kernels"] if k["kernel"] == main_kernel(first))
+        for choice in [None, *candidates(first, most, forced)]:
             exe = first
             if choice is not None:
-                exe = executable(program, inputs, choice, options=self.options)
+                try:
+                    exe = executable(program, inputs, choice, options=self.options)
+                except tcdsl.TCError as error:
+                    print(f"{program.label:24} {short(choice)}: {str(error)[:120]}", flush=True)
+                    continue
             result = self.torch.full_like(plain[program.result], float("nan"))
             bound = exe.bind(*inputs, out=result)
             bound()
-            own = result.permute(0, 3, 1, 2) if program.is_last else result
-            error = float((own.double() - expected).norm() / scale)
+            seen = result.permute(0, 3, 1, 2) if program.is_last else result
+            error = float((seen.double() - expected).norm() / scale)
             calls.append(bound)
-            names.append(short((choice and {**choice}) or exe.choices["kernels"][0]))
+            names.append(short(choice or own))
             verdicts.append("right" if error <= 1.05 * theirs + 1e-6 else f"WRONG {error:.2g}")
         times = self.timed(calls)
         for us, name, verdict in list(zip(times, names, verdicts, strict=True))[1:]:
@@ -300,6 +307,36 @@ class Bench:
                 with open(self.out, "a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
 
+    def table(self, name: str, dtype: str, only: str) -> None:
+        """Time the forward pass of each layer of the network *name*, and print their sum."""
+        ours = theirs = 0.0
+        for layer, count in NETWORKS[name].items():
+            if not any(fnmatchcase(layer.label, one) for one in only.split(",")):
+                continue
+            if time.monotonic() > self.stop:
+                print("the time is over")
+                return
+            program = Program(layer.label, "forward", True, dtype)
+            arrays = self.arrays(program)
+            inputs = [arrays[n].permute(0, 2, 3, 1) for n in program.inputs()]
+            exe = executable(program, inputs, options=self.options)
+            peer = self.peer(program, arrays)
+            result = self.torch.full_like(peer().permute(0, 2, 3, 1), float("nan"))
+            bound = exe.bind(*inputs, out=result)
+            bound()
+            expected = self.double(program, arrays)
+            error, own = (
+                float((seen.double() - expected).norm() / expected.norm())
+                for seen in (peer(), result.permute(0, 3, 1, 2))
+            )
+            verdict = "right" if own <= 1.05 * error + 1e-6 else f"WRONG {own:.2g}"
+            us = self.timed([peer, bound])
+            theirs, ours = theirs + count * us[0], ours + count * us[1]
+            kernels = ", ".join(short(c) for c in exe.choices["kernels"])
+            print(f"{name} {count} x {layer.label:20} {us[1]:7.1f} us cuDNN {us[0]:7.1f}:"
+                  f" {us[0] / us[1]:5.2f} {verdict} {kernels}", flush=True)  # fmt: skip
+        print(f"{name} in all: {ours:.0f} us, cuDNN {theirs:.0f} us: {theirs / ours:.2f}")
+
     def double(self, program: Program, arrays: Mapping[str, Any]) -> Any:
         """Return the result of the same operands in the next wider type, as float64."""
         is_half = program.dtype != "float32"
@@ -307,7 +344,7 @@ class Bench:
         with self.torch.backends.cudnn.flags(benchmark=False, allow_tf32=False):
             return self.peer(program, wide)().double()
 
-    def warm(self, programs: tuple[Program, ...], most: int) -> None:
+    def warm(self, programs: tuple[Program, ...], most: int, forced: str) -> None:
         """Compile what :meth:`run` times."""
         for program in programs:
             arrays = {
@@ -318,17 +355,17 @@ class Bench:
             }
             inputs = [arrays[name] for name in program.inputs()]
             first = executable(program, inputs, options=self.options)
-            for choice in candidates(first, most):
+            for choice in candidates(first, most, forced):
                 executable(program, inputs, choice, options=self.options)
 
-    def all(self, programs: tuple[Program, ...], most: int) -> None:
+    def all(self, programs: tuple[Program, ...], most: int, forced: str) -> None:
         self.torch.backends.cudnn.allow_tf32 = False
         for program in programs:
             if time.monotonic() > self.stop:
                 print("the time is over")
                 return
             try:
-                self.run(program, most)
+                self.run(program, most, forced)
             except (tcdsl.TCError, RuntimeError) as error:
                 print(f"{program.label}: {str(error)[:200]}", flush=True)
 
@@ -340,6 +377,8 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="print what is chosen")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--candidates", type=int, default=0, help="others that are timed, too")
+    parser.add_argument("--table", default="", help=f"networks of {', '.join(NETWORKS)}: layers")
+    parser.add_argument("--force", default="", help="values of others that are timed, too")
     parser.add_argument("--out", default="", help="a file of lines of JSON")
     parser.add_argument("--type", default="bfloat16", help="of images, filters and results")
     parser.add_argument("--precision", default="", help="see Options.precision")
@@ -352,15 +391,23 @@ def main() -> int:
         if fnmatchcase(p.label, only)
     )
     options = Options(precision=arguments.precision) if arguments.precision else Options()
+    tables = [name for name in arguments.table.split(",") if name]
+    if tables:
+        labels = dict.fromkeys(layer.label for name in tables for layer in NETWORKS[name])
+        chosen = tuple(Program(label, "forward", True, arguments.type) for label in labels)
     if arguments.list:
         listed(chosen, options)
         return 0
     bench = Bench(arguments.seconds, arguments.out, options)
+    if tables and not arguments.warm:
+        for name in tables:
+            bench.table(name, arguments.type, arguments.only)
+        return 0
     if arguments.warm:
         first, count = map(int, arguments.warm.split("/"))
-        bench.warm(chosen[first::count], arguments.candidates)
+        bench.warm(chosen[first::count], arguments.candidates, arguments.force)
     else:
-        bench.all(chosen, arguments.candidates)
+        bench.all(chosen, arguments.candidates, arguments.force)
     return 0
 
 

@@ -1,6 +1,7 @@
-"""Products of half types beside cuBLAS (torch.mm), by turns on one GPU: ratios torch / ours.
+"""Products beside cuBLAS (torch.mm and others), by turns on one GPU: ratios torch / ours.
 
     python benchmarks/products.py 1024 2048 4096 8192 --forms nn,nt,tn,tt
+    python benchmarks/products.py 2048 4096 8192 --dtype tf32,int8,float8 --forms nn,nt,tn,tt
     python benchmarks/products.py 96x8192x8192 --force chunks=4 --force chunks=8,columns=64
     python benchmarks/products.py 4096 --with bias_gelu                beside torch.compile
     python benchmarks/products.py 1024 --candidates 12 --lines FILE   the likeliest by the estimate
@@ -8,11 +9,13 @@
 
 A size is M x N x K, or one number for all three; 4096:nt,tt:half:residual says forms, types and
 what is computed of the product, for this size alone.  --force is a variant that is timed beside the
-default: values of its configuration, as in ``tcdsl bench``.  Results of each are compared with
-float64 before they are timed (results begin as NaN), and are computed twice.  The second-level
-cache is written over before each call; times are medians.  A variant that hangs is ended after
---patience seconds, and the rest goes on in a new process.  --lines adds a line a variant.
---from says what the present estimate predicts of such lines.
+default: values of its configuration, as in ``tcdsl bench``.  PyTorch multiplies int8
+(``_int_mm``) and float8 (``_scaled_mm``) with operands along the terms, whatever the form.
+
+Results of each are compared with float64 before they are timed (results begin as NaN), and are
+computed twice.  The second-level cache is written over before each call; times are medians.  A
+variant that hangs is ended after --patience seconds, and the rest goes on in a new process.
+--lines adds a line a variant.  --from says what the present estimate predicts of such lines.
 """
 
 import argparse
@@ -56,6 +59,16 @@ WITH: Mapping[str, tuple[str, str]] = {
         "c(m,n) +=! {} C(m,n) = c(m,n) + x(m,n) r(m) +=! float(C(m,n)) * float(C(m,n))",
     ),
 }
+# { what --dtype says: the types of operands and of results, Options.precision }
+TYPES: Mapping[str, tuple[str, str, str]] = {
+    "bfloat16": ("bfloat16", "bfloat16", "float32"),
+    "half": ("half", "half", "float32"),
+    "tf32": ("float32", "float32", "tf32"),
+    "int8": ("int8", "int32", "float32"),
+    "float8_e4m3": ("float8_e4m3", "bfloat16", "float32"),
+    "float64": ("float64", "float64", "float32"),
+    "float8": ("float8_e4m3", "bfloat16", "float8"),
+}
 ROWS = "residual_rows"  # has a second result, the sums of squares of rows
 KEYS = (
     "rows", "columns", "warp_rows", "warp_columns", "step", "stages", "loader", "swath", "chunks",
@@ -87,18 +100,19 @@ class Job:
 
     @property
     def source(self) -> str:
-        (a, b), (more, body) = OPERANDS[self.form], WITH[self.rest]
-        declared = [f"{self.dtype}({','.join(o.upper())}) {x}" for o, x in ((a, "A"), (b, "B"))]
+        (a, b), (more, body), types = OPERANDS[self.form], WITH[self.rest], TYPES[self.dtype]
+        declared = [f"{types[0]}({','.join(o.upper())}) {x}" for o, x in ((a, "A"), (b, "B"))]
         terms = " * ".join(f"{x}({','.join(o)})" for o, x in ((a, "A"), (b, "B")))
-        given = ", ".join(declared) + more.format(t=self.dtype)
-        results = f"{self.dtype}(M,N) C{', r' if self.rest == ROWS else ''}"
+        given = ", ".join(declared) + more.format(t=types[0])
+        results = f"{types[1]}(M,N) C{', r' if self.rest == ROWS else ''}"
         return f"def f({given}) -> ({results}) {{ {body.format(terms)} }}"
 
     def outputs(self, dtype: Any) -> list[Any]:
         """Return new tensors of NaN for the results, of PyTorch's *dtype*."""
         import torch
 
-        found = [torch.full(self.sizes[:2], float("nan"), device="cuda", dtype=dtype)]
+        poison = float("nan") if dtype.is_floating_point else -1
+        found = [torch.full(self.sizes[:2], poison, device="cuda", dtype=dtype)]
         if self.rest == ROWS:
             found.append(torch.full(self.sizes[:1], float("nan"), device="cuda"))
         return found
@@ -126,12 +140,12 @@ def forced(job: Job, exe: Any, text: str) -> Options:
     pairs = (pair.split("=") for pair in text.split(","))
     forces = [Force("", key, VALUES.get(v, int(v) if v.isdigit() else v)) for key, v in pairs]
     choices = with_forces(exe.choices, exe.candidates, forces)
-    return Options(choices=json.dumps(choices))
+    return Options(choices=json.dumps(choices), precision=TYPES[job.dtype][2])
 
 
 def variants(job: Job, function: Any, inputs: Sequence[Any], most: int) -> Iterator[Any]:
     """Yield the default executable of *job*, and what is asked for beside it."""
-    exe = function.compile(*inputs)
+    exe = function.compile(*inputs, options=Options(precision=TYPES[job.dtype][2]))
     yield exe
     own = [c for c in exe.candidates if c.get("template") == "tile_mma" and "config" in c]
     likely = [c["config"] for c in own if not c.get("is_chosen")][:most]
@@ -180,8 +194,31 @@ def peer_of(job: Job, inputs: Sequence[Any]) -> Callable[[], Any]:
     if job.rest == ROWS:
         rows = torch.compile(_with_rows)
         return lambda: rows(a, b, inputs[2])
+    torch.backends.cuda.matmul.allow_tf32 = job.dtype == "tf32"
+    if job.dtype == "int8":
+        rows, columns = a.contiguous(), b.T.contiguous().T
+        return lambda: torch._int_mm(rows, columns)
+    if job.dtype.startswith("float8"):
+        rows, columns, one = a.contiguous(), b.T.contiguous().T, torch.ones((), device="cuda")
+        return lambda: torch._scaled_mm(rows, columns, one, one, out_dtype=torch.bfloat16)
     out = torch.empty(job.sizes[:2], dtype=inputs[0].dtype, device="cuda")
     return lambda: torch.mm(a, b, out=out)
+
+
+def operand(shape: tuple[int, ...], name: str) -> Any:
+    """Return a tensor of normal numbers of the type *name*, or of integers from its range."""
+    import torch
+
+    if name == "int8":
+        return torch.randint(-128, 128, shape, device="cuda", dtype=torch.int8)
+    return torch.randn(shape, device="cuda").to(torch_type(name))
+
+
+def torch_type(name: str) -> Any:
+    import torch
+
+    names = {"half": "float16", "float8_e4m3": "float8_e4m3fn"}
+    return getattr(torch, names.get(name, name))
 
 
 def _with_rows(a: Any, b: Any, x: Any) -> tuple[Any, Any]:
@@ -215,8 +252,8 @@ def measured(job: Job, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield a line for each variant of *job*."""
     import torch
 
-    dtype = {"bfloat16": torch.bfloat16, "half": torch.float16}[job.dtype]
-    inputs = [torch.randn(shape, device="cuda").to(dtype) for shape in job.shapes]
+    given, result, _ = TYPES[job.dtype]
+    dtype, inputs = torch_type(result), [operand(shape, given) for shape in job.shapes]
     function = tcdsl.define(job.source).f
     exact, peer = reference(job, inputs), peer_of(job, inputs)
     theirs = errors_of(peer(), exact)
@@ -334,7 +371,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("sizes", nargs="*", help="M x N x K, or one number")
     parser.add_argument("--forms", default="nn", help=",".join(OPERANDS))
-    parser.add_argument("--dtype", default="bfloat16", help="bfloat16,half")
+    parser.add_argument("--dtype", default="bfloat16", help=",".join(TYPES))
     parser.add_argument("--with", dest="rest", default="", choices=list(WITH))
     parser.add_argument("--force", action="append", default=[], metavar="KEY=VALUE,...")
     parser.add_argument("--candidates", type=int, default=0)

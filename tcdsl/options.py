@@ -61,18 +61,20 @@ class Options:
         them at the end: the result is that of twice the precision, rounded once.  It costs some six
         operations per term.  Not for scattered sums and recurrences, not with fast_math; blocks
         combine their parts as with "ordered".
-    precision: of products of float32 that a sum adds up: "float32", errors of fused multiply-adds
-        at most (tensor cores may make long sums, each product as three of parts of the factors;
-        infinities, NaN and sums of integers are as ever); "ieee", fused multiply-adds alone; or
-        "tf32", which lets tensor cores round the factors to 11 bits (a product is off by 2^-10 of
-        itself at most; infinities and NaN stay) and is several times as fast; or "float16x3", which
-        lets them multiply scaled parts of float16, three products for one, where that is predicted
-        to be faster (a product of x and y is off by 2^-20 of itself and 2^-37 of the product of the
-        largest x and y; infinities and NaN stay); or "bfloat16", which lets factors of float32 be
-        rounded to bfloat16, 8 bits, where the other one is of float32 or bfloat16 and it is
-        predicted to be faster (a product is off by 2^-8 of itself for each factor that is rounded;
-        infinities and NaN stay), as PyTorch does in backward passes of layers of bfloat16.  Ignored
-        on a CPU.
+    precision: of products of float32, and of float8, that a sum adds up: "float32", errors of fused
+        multiply-adds at most (tensor cores may make long sums, each product as three of parts of
+        the factors; infinities, NaN and sums of integers are as ever); "ieee", fused multiply-adds
+        alone; or "tf32", which lets tensor cores round the factors to 11 bits (a product is off by
+        2^-10 of itself at most; infinities and NaN stay) and is several times as fast; or
+        "float16x3", which lets them multiply scaled parts of float16, three products for one, where
+        that is predicted to be faster (a product of x and y is off by 2^-20 of itself and 2^-37 of
+        the product of the largest x and y; infinities and NaN stay); or "bfloat16", which lets
+        factors of float32 be rounded to bfloat16, 8 bits, where the other one is of float32 or
+        bfloat16 and it is predicted to be faster (a product is off by 2^-8 of itself for each
+        factor that is rounded; infinities and NaN stay), as PyTorch does in backward passes of
+        layers of bfloat16; or "float8", which lets tensor cores add up products of float8 with some
+        13 bits after the point of the largest, 128 terms at a time (a product is off by 2^-5 of
+        itself at most), at twice the rate; else they do so of float16, exactly. Ignored on a CPU.
     libraries: "named" lets a library compute the statements that name it (``<=> cublas(A, B)``);
         True also other products of matrices on a GPU, where its call is predicted to be faster and
         the process has cuBLASLt loaded (``import torch`` does that); False none: tcdsl compiles
@@ -94,7 +96,7 @@ class Options:
     check_indices: bool = True
     scheduler: Literal["auto", "isl", "source_order"] = "auto"
     summation: Literal["plain", "compensated"] = "plain"
-    precision: Literal["float32", "ieee", "tf32", "float16x3", "bfloat16"] = "float32"
+    precision: Literal["float32", "ieee", "tf32", "float16x3", "bfloat16", "float8"] = "float32"
     libraries: bool | Literal["named"] = "named"
     choices: str = ""
 
@@ -253,7 +255,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "scheduler": ("auto", "isl", "source_order"),
     "cross_block": ("ordered", "atomic"),
     "summation": ("plain", "compensated"),
-    "precision": ("float32", "ieee", "tf32", "float16x3", "bfloat16"),
+    "precision": ("float32", "ieee", "tf32", "float16x3", "bfloat16", "float8"),
     "coalesce": (True, False),
     "reassociate": (True, False),
     "vectorise": (True, False),

@@ -18,6 +18,7 @@ import tcdsl
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.driver import compile_to_cuda
 from tcdsl.lang.request import Request
+from tcdsl.options import Options
 from tcdsl.testing import check, contractions
 from tests.conftest import comprehension_of, specialisation_of
 from tests.hunts import (
@@ -34,6 +35,7 @@ pytest.importorskip("hypothesis")
 
 ORDINARY = 24  # without -m fuzz
 GPU_SEEDS = range(6000, 6050)
+PRECISIONS: tuple[Any, ...] = ("tf32", "float8", "float16x3", "bfloat16", "ieee")
 
 CheckAll = Callable[..., None]
 
@@ -61,6 +63,34 @@ def test_contractions_on_a_small_chip(
 @pytest.mark.timeout(4 * 3600)
 def test_contractions_on_the_cpu(number: int, count: int, check_all: CheckAll) -> None:
     hunt_in_batches(drawn(number, count, contractions()), check_all)
+
+
+@pytest.mark.slow
+@with_seeds(5040, 16, range(5500, 5550))
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.timeout(4 * 3600)
+def test_contractions_by_precision_on_the_emulator(
+    number: int, count: int, precision: str, check_emulated: CheckAll, small_chip: Chip
+) -> None:
+    cases = drawn(number, count, contractions())
+    options = Options(precision=precision)
+    hunt_on_the_emulator(cases, check_emulated, gpu=small_chip, options=options)
+
+
+@pytest.mark.gpu
+@pytest.mark.fuzz
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.parametrize("number", range(6100, 6150))
+def test_contractions_by_precision_on_a_gpu(number: int) -> None:
+    options = Options(precision=PRECISIONS[number % len(PRECISIONS)])
+    with Hunt() as found:
+
+        def run(source: str, inputs: Mapping[str, Any]) -> None:
+            case = f"{options} {[given.shape for given in inputs.values()]}\n{source}"
+            f = tcdsl.define(source)["f"]
+            found.run(case, check, f, *inputs.values(), targets=("cuda",), options=options)
+
+        for_each(number, OF_A_SEED, contractions("real"), run)
 
 
 @pytest.mark.gpu

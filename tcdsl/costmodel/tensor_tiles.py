@@ -13,6 +13,8 @@ from tcdsl.records import dataclass
 
 # Of the rate of cuBLAS, which has wgmma: what an H200 reached at most with mma.sync.
 WARP_RATE = 0.53
+# Of float64, which wgmma does not have (H100); two threads of a load of 8 bytes meet in a bank.
+DOUBLE_RATE, DOUBLE_CONFLICTS = 0.7, 2
 GROUP_RATE = 0.9  # and with wgmma behind copies by cp.async, were there no barriers
 # Of copies of boxes, which wait for no threads (benchmarks/measured/products_h200.jsonl): cycles
 # that a box takes to come, and the cache's share for what it brings.
@@ -65,6 +67,9 @@ class TensorWork:
     is_split: bool = False  # each product is three of parts: see strategies/tensor_types.py
     is_promoted: bool = False  # sums of a step are added to others by threads
     finishing: int = 0  # blocks of a tile, of which the last adds up the sums; 0: another kernel
+    products: int = 1  # whose results have the same tiles
+    factors: tuple[int, int] = (1, 1)  # tiles of rows, and of columns, of a step
+    stores: int = 1  # tiles of results that are stored
     fold_steps: float = 0.0  # of a tile: values that warps exchange to fold columns
 
     def work(self, chip: Chip) -> Work:
@@ -73,9 +78,9 @@ class TensorWork:
         warps = along * across
         steps = -(-self.terms // self.step) * self.turns
         terms = steps * self.step
-        block_lines = along * self.rows + across * self.columns
+        block_lines, results = self._lines(), self.products * self.rows * self.columns  # of a warp
         element_bytes, at_once = self.element_bytes, BYTES // self.element_bytes
-        products = float(self.blocks) * warps * self.rows * self.columns * terms
+        products = float(self.blocks) * warps * results * terms
         loaded = float(self.blocks) * warps * terms * (self.rows + self.columns) * element_bytes
         copied = float(self.blocks) * terms * block_lines * element_bytes
         of_warp = self.rows // ROWS * (self.columns // COLUMNS) * (terms // at_once)
@@ -83,8 +88,11 @@ class TensorWork:
             loads * (size // ROWS) * (terms // at_once)
             for size, loads in zip((self.rows, self.columns), self.loads, strict=True)
         )
-        instructions = WARP * float(self.blocks) * warps * (of_warp + 2 * matrices)
+        each = WARP * float(self.blocks) * warps * self.products
+        instructions, loaded = each * (of_warp + 2 * matrices), loaded * self.products
         share = WARP_RATE if chip.has(Feature.WARPGROUP_PRODUCTS) else 1.0
+        if self.unit is Unit.TENSOR_F64:
+            share, loaded = DOUBLE_RATE, DOUBLE_CONFLICTS * loaded
         waits = STEP_CYCLES + TERMS_CYCLES * self.step // at_once
         fragments = OPERAND_REGISTERS * ((self.rows + self.columns) // ROWS)
         if self.together > 1:  # which reads shared memory itself, at its own rate
@@ -97,7 +105,9 @@ class TensorWork:
         )
         if self.is_boxed:
             share, crossing, asked, chain = BOX_RATE, BOX_SHARE, 0.0, self._boxed(chip)
-            lines = self.together * self.rows + self.columns  # that four warps read in a step
+            # That four warps read in a step.  Products that share a tile reach the rate of one with
+            # the columns of all (H100: 690 TFLOP/s), as if they read it once.
+            lines = self.factors[0] * self.together * self.rows + self.factors[1] * self.columns
             loaded = float(self.blocks) * warps // self.together * terms * lines * element_bytes
         parts_bytes = 0
         if self.is_promoted:
@@ -115,7 +125,7 @@ class TensorWork:
             loaded = float(self.blocks) * terms * lines_read * element_bytes
         return Work(
             self.blocks, WARP * (warps + self.is_boxed),
-            registers=self.rows * self.columns // WARP + fragments + OTHER_REGISTERS,
+            registers=results // WARP + fragments + OTHER_REGISTERS,
             shared_bytes=self.stages * self.step * block_lines * element_bytes + parts_bytes,
             read_bytes=self.operand_bytes,
             written_bytes=self.result_bytes,
@@ -145,7 +155,7 @@ class TensorWork:
     def _boxed(self, chip: Chip) -> Chain:
         """Return what a block waits for whose operands come in boxes, some steps ahead."""
         steps = -(-self.terms // self.step) * self.turns
-        results = prod(self.warps) * self.rows * self.columns
+        results = self.products * prod(self.warps) * self.rows * self.columns
         own = (
             results
             * self.step
@@ -155,14 +165,17 @@ class TensorWork:
         )
         if self.is_promoted and prod(self.warps) > self.together:
             own += PROMOTED_CYCLES
-        along, across = self.warps
-        lines = along * self.rows + across * self.columns
-        of_step = lines * self.step * self.element_bytes / BOX_BYTES_PER_CYCLE
+        of_step = self._lines() * self.step * self.element_bytes / BOX_BYTES_PER_CYCLE
         # Of terms that overlap, but for what chance puts one after the other.
         copied = hypot((BOX_CYCLES / (self.stages - 1)) ** 2, of_step**2) ** 0.5
         late = max(0.0, copied - own)
         return Chain(dram_loads=1, cycles=late * steps + self._ends())
 
+    def _lines(self) -> int:
+        """Return how many lines the tiles of a step have."""
+        (along, across), (of_rows, of_columns) = self.warps, self.factors
+        return of_rows * along * self.rows + of_columns * across * self.columns
+
     def _ends(self) -> float:
-        stored = RESULT_CYCLES * prod(self.warps) * self.rows * self.columns
+        stored = RESULT_CYCLES * self.stores * prod(self.warps) * self.rows * self.columns
         return END_CYCLES + self.turns * (stored + SHUFFLE_CYCLES * self.fold_steps)

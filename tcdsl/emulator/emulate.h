@@ -51,8 +51,8 @@ void emu_copy_wait(const char *file, int line);
 void emu_copy_end_group();
 void emu_copy_wait_but(int groups, const char *file, int line);
 /* A product of tensor cores, which runs when the thread waits for its products. */
-void emu_product(void (*run)(float *, const uint16_t *, int, const uint16_t *, int), float *sums,
-                 const uint16_t *A, int a, const uint16_t *B, int b, const char *file, int line);
+void emu_product(void (*run)(void *, const void *, int, const void *, int), void *sums,
+                 const void *A, int a, const void *B, int b, const char *file, int line);
 void emu_end_products(int left);
 /* Barriers in phases, and copies of boxes that arrive at them. */
 void emu_phases_begin(const void *place, int count, const char *file, int line);
@@ -60,6 +60,8 @@ void emu_phases_arrive(const void *place, int bytes, const char *file, int line)
 void emu_phases_wait(const void *place, unsigned parity, const char *file, int line);
 void emu_copy_box(void *to, const void *map, const int *indices, const void *place,
                   const char *file, int line);
+void emu_copy_pixels(void *to, const void *map, const int *indices, const int *offsets,
+                     const void *place, const char *file, int line);
 __attribute__((const)) void *emu_dynamic_shared();
 /* What shared.py makes of a __shared__ variable; the tag is the variable's own. */
 struct emu_tag { uint64_t launch; void *base; };

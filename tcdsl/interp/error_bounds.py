@@ -15,7 +15,8 @@ that a function may be wrong by:
 
 With ``precision="float16x3"`` a product of float32 loses more, and a sum of n of them has gamma_3n
 (``_in_parts``, rewrites/scop/float16_parts.py).  With "tf32" and "bfloat16" factors of float32 may
-be rounded (``_as_tf32``, ``_as_bfloat16``).
+be rounded (``_as_tf32``, ``_as_bfloat16``); with "float8" sums of products of float8 are truncated
+(``_truncated``).
 
 Rounding is u (|v| + e), or, if the operands are exact, what rounding v itself loses: whole numbers
 stay exact.  This holds for every order of summation, and with or without contraction to fused
@@ -61,10 +62,11 @@ from tcdsl.interp.derivatives import (
 from tcdsl.interp.oracle import interpret
 from tcdsl.interp.precision import largest, settled, smallest, unit_roundoff, working
 from tcdsl.lang.comprehension import Comprehension, Operator, Specialisation
-from tcdsl.lang.types.dtypes import BFLOAT16, BOOL, FLOAT32, DType
+from tcdsl.lang.types.dtypes import BFLOAT16, BOOL, FLOAT8_E4M3, FLOAT8_E5M2, FLOAT32, DType
 from tcdsl.options import Options, is_reassociated
 
 FLOAT16_PARTS = 3  # products for one
+FLOAT8 = (FLOAT8_E4M3, FLOAT8_E5M2)
 
 
 def evaluate_with_bounds(
@@ -149,6 +151,7 @@ class Bounded:
         self._is_tf32 = precision == "tf32"
         self._is_bfloat16 = precision == "bfloat16" and not is_compensated
         self._is_in_parts = precision == "float16x3" and not is_compensated
+        self._is_float8 = precision == "float8" and not is_compensated
 
     def exact(self, values: Any, dtype: DType) -> Approximate:
         stored = np.asarray(values).astype(dtype.numpy).astype(working(dtype))
@@ -185,6 +188,8 @@ class Bounded:
         result = rounded(value, bound, exact, dtype)
         if self._is_in_parts and op == "*" and operands == FLOAT32:
             result = _in_parts(a, b, result)
+        if self._is_float8 and op == "*" and operands == FLOAT32:
+            result = _truncated(a, b, result)
         if self._is_reassociated:
             result = _of_products(op, a, b, result)
         if op == "%":  # where the signs differ y is added to the C remainder, and that rounds
@@ -288,6 +293,20 @@ def _as_bfloat16(a: Approximate) -> Approximate:
     gaps = [np.where(end == a.value, 0.0, np.abs(end - a.value)) for end in ends]
     bound = np.maximum(a.bound, np.max(gaps, axis=0))
     return replace(a, bound=unless_exact(np.isnan(a.value) & (a.bound == 0), bound))
+
+
+def _truncated(a: Approximate, b: Approximate, product: Approximate) -> Approximate:
+    """Return the *product* of *a* and *b*, numbers of float8, with what a sum of it may lose.
+
+    An instruction adds up to 32 of them and the sum of a step so far, each cut at 2^-13 of the
+    largest: 33 2^-13 of the sizes.  A step has four: 2^-5 is a bound.
+    """
+    are_float8 = [
+        np.any([convert(v.value, dtype) == v.value for dtype in FLOAT8], axis=0) & (v.bound == 0)
+        for v in (a, b)
+    ]
+    lost = np.where(np.logical_and(*are_float8), 2.0**-5 * np.abs(product.value), 0.0)
+    return replace(product, bound=product.bound + np.where(np.isfinite(lost), lost, 0.0))
 
 
 def _largest_size(v: Approximate) -> float:

@@ -4,12 +4,15 @@ A rewrite is a candidate: the search applies it where groups of the rewritten pr
 to take less time, and keeps why it did not where they would take more.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 
 from tcdsl.lang.comprehension import Index
+from tcdsl.lang.types.dtypes import DType
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.added_sums import added, why_not_added
 from tcdsl.rewrites.scop.common_subexpressions import why_not_shared, with_shared
 from tcdsl.rewrites.scop.computed_factors import computed_first, why_not_computed_first
 from tcdsl.rewrites.scop.extreme_places import place_after, why_not_after
@@ -22,7 +25,15 @@ from tcdsl.rewrites.scop.repacking import repacked, why_not_repacked
 from tcdsl.rewrites.scop.separate_sums import separate, why_not_separate
 from tcdsl.rewrites.scop.stored_conditions import why_not_stored_first, with_stored_condition
 from tcdsl.rewrites.scop.widening import why_not_widened, widened
-from tcdsl.strategies.operand_orders import orders_of, with_orders
+from tcdsl.strategies.operand_orders import (
+    BYTES,
+    FLOAT8,
+    WORDS,
+    orders_along,
+    orders_of,
+    with_orders,
+    with_orders_along,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +96,10 @@ def _ordered(scop: Scop, site: str) -> Scop:
     return scop
 
 
+def _why_not_along(types: Collection[DType], scop: Scop, name: str) -> str | None:
+    return None if orders_along(scop, name, types) else "its operands are as tensor cores read them"
+
+
 def _sharing(scop: Scop) -> list[str]:
     """Return statements that compute what is stored before them."""
     return [s.name for s in scop.statements if why_not_shared(scop, s) is None]
@@ -128,6 +143,13 @@ OF_FACTORS = (
         _products,
         lambda scop, name: why_not_separate(scop, scop.by_name[name]),
         separate,
+        is_reassociating=True,
+    ),
+    Rewrite(
+        "one sum of those that are added",
+        lambda scop: [s.name for s in scop.statements if s.kind is Kind.ASSIGN],
+        lambda scop, name: why_not_added(scop, scop.by_name[name]),
+        added,
         is_reassociating=True,
     ),
     Rewrite(
@@ -196,8 +218,23 @@ IN_BFLOAT16 = Rewrite(
     lambda scop, site: narrowed(scop, _together(scop, site)),
 )
 _ASKED = {"float16x3": (IN_FLOAT16,), "bfloat16": (IN_BFLOAT16,)}
+_ALONG = {"tf32": WORDS, "float8": FLOAT8}
 
 
 def rewrites_by_options(options: Options) -> tuple[Rewrite, ...]:
     """Return the rewrites that *options* ask for, and that are tried before all others."""
     return _ASKED.get(options.precision, ())
+
+
+def along_terms(options: Options) -> Rewrite:
+    """Return what copies operands as tensor cores read them, of bytes or as *options* ask.
+
+    Before factors are computed first, which may become another type; and of those that are.
+    """
+    types = BYTES + _ALONG.get(options.precision, ())
+    return Rewrite(
+        "operands along the terms",
+        _products,
+        partial(_why_not_along, types),
+        lambda scop, name: with_orders_along(scop, name, types),
+    )

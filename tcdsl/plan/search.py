@@ -19,7 +19,7 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options, is_reassociated
 from tcdsl.plan.library_rewrite import library_rewrites
 from tcdsl.plan.moves import Merge, NoMerge, in_order, merged, merges
-from tcdsl.plan.rewrites import OF_FACTORS, REWRITES, rewrites_by_options
+from tcdsl.plan.rewrites import OF_FACTORS, REWRITES, along_terms, rewrites_by_options
 from tcdsl.plan.state import Evaluator, State
 from tcdsl.poly.scop import Scop
 from tcdsl.schedule.fusion import Group
@@ -94,7 +94,8 @@ def with_rewrites(
     tried: list[Tried] = []
     asked = rewrites_by_options(options)
     others = (*REWRITES, *library_rewrites(options, gpu))
-    every = (*OF_FACTORS, *asked, *others) if options.fuse != "none" else asked
+    along = along_terms(options)
+    every = (along, *OF_FACTORS, *asked, along, *others) if options.fuse != "none" else asked
     for rewrite in every:
         if rewrite.is_reassociating and not is_reassociated(options):
             continue
@@ -105,7 +106,9 @@ def with_rewrites(
             with recorded() as steps:
                 other = planned(rewrite.apply(scop, site))
             seconds = _seconds(best, options, gpu), _seconds(other, options, gpu)
-            is_better = seconds[1] < WORTH * seconds[0]
+            # What a kernel less neither stores nor loads is only a part of what the estimate knows.
+            worth = 1.0 if len(other.groups) < len(best.groups) else WORTH
+            is_better = seconds[1] < worth * seconds[0]
             tried.append(Tried(rewrite.name, site, _compared(*seconds, is_better=is_better)))
             if is_better:
                 record(rewrite.name, scop := rewrite.apply(scop, site), notes=[site])

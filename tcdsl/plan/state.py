@@ -17,7 +17,7 @@ from tcdsl.plan.common_blocks import common_blocks
 from tcdsl.plan.predicted import predicted_seconds
 from tcdsl.poly.parallelism import Role
 from tcdsl.records import dataclass
-from tcdsl.schedule.fusion import Group, join_all, shareable, unrelated_parts
+from tcdsl.schedule.fusion import Group, join_all, paired, shareable, unrelated_parts
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.library_kernels import library_of
 from tcdsl.strategies.problem import Problem
@@ -122,9 +122,22 @@ class Evaluator:
         """Return *parts* as one group, on the axes that all members share; None if none."""
         key = frozenset(name for part in parts for name in part.members)
         if key not in self._joined:
-            found = (self._grown(first, parts) for first in parts)
-            self._joined[key] = next((group for group in found if group is not None), None)
+            self._joined[key] = self._found(parts)
         return self._joined[key]
+
+    def _found(self, parts: Sequence[Group]) -> Group | None:
+        """Return *parts* as one group: what ties two may have been tied by a third before."""
+        least, found = min(len(part.axes) for part in parts), list[Group]()
+        for first in parts:
+            if (grown := self._grown(first, parts)) is not None:
+                if len(grown.axes) == least:
+                    return grown
+                found.append(grown)
+        if len(parts) == 2 and all(map(self.is_fixed, parts)):  # products, whose columns matter
+            known, (one, other) = self.grouped, parts
+            both = paired(known.scop, one, other, known.shapes, known.alignment)
+            found += [] if both is None else [both]
+        return max(found, key=lambda group: len(group.axes), default=None)
 
     def _grown(self, group: Group, parts: Sequence[Group]) -> Group | None:
         """Return *group* with all others of *parts*, in whatever order ties them, or None."""
@@ -171,7 +184,7 @@ class Evaluator:
         )
 
     def is_product(self, parts: Sequence[Group]) -> bool:
-        """Return whether one kernel may be *parts*: a chain of products, or one and its folds."""
+        """Return whether one kernel may be *parts*: products, or one and its folds."""
         known = self.grouped
         if any(library_of(known.scop, part.members) for part in parts):
             return False
@@ -179,7 +192,7 @@ class Evaluator:
         if whole is None:
             return False
         problem = self.problem(whole)
-        return product_chain.why_not(problem) is None or tile_mma.has_folds(problem)
+        return product_chain.why_not(problem) is None or tile_mma.is_extended(problem)
 
     def needs(self, group: Group) -> set[str]:
         """Return the statements that must run before some member of *group*."""

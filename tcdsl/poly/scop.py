@@ -156,6 +156,14 @@ class Kind(StrEnum):
 PRODUCER = "producer"  # the role of what fills shared memory for other warps
 
 
+class Accumulation(StrEnum):
+    """How tensor cores, which truncate what they add up, make an UPDATE's sum of products."""
+
+    DIRECT = "direct"
+    PROMOTED = "promoted"  # the terms of one step; threads add its sum to the total
+    SPLIT = "split"  # promoted, and each product is three of parts of its factors
+
+
 class EventKind(StrEnum):
     """What a BARRIER does that not all threads of a block meet."""
 
@@ -176,7 +184,38 @@ class Event:
     stages: int = 0
     size_bytes: int = 0  # of ACQUIRE: what is to come
     lag: int = 0  # of RELEASE: as many iterations' products may still read
+    left: int = 0  # and so many products are they
     steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BulkDim:
+    """What line m of a tile has along a dimension of its array: ``first + step * digit + tap``.
+
+    The digit is one of m, of *extent* values (1: there is none); *tap*, not below 0, is the same
+    for all lines.
+    """
+
+    extent: int
+    step: int
+    first: int
+    tap: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class BulkCopy:
+    """How a copy fills a tile whose lines are neighbours in memory, along the dimension *near*.
+
+    *dims* are all dimensions, of *near* without a meaning; *order*: those of which m, the number of
+    a *line*, has a digit, the fastest first (poly/bulk_copies.py).  After the last line the array
+    *goes_on*: what is there is none of the tile's.
+    """
+
+    line: Expr
+    near: int
+    dims: tuple[BulkDim, ...]
+    order: tuple[int, ...]
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -214,8 +253,13 @@ class Statement:
     role: str = ""  # the warps of a block that run it, where these have roles: PRODUCER, or others
     event: Event | None = None  # of a BARRIER that only one role meets
     library: str = ""  # of an UPDATE: that is to compute it
-    # Of an UPDATE: tensor cores, which truncate, add up the terms of one step only (promotion).
-    is_promoted: bool = False
+    accumulation: Accumulation = Accumulation.DIRECT  # of an UPDATE on tensor cores
+    bulk: BulkCopy | None = None  # of a PRODUCER's copy, if it is not of a box as it lies in memory
+
+    @property
+    def is_promoted(self) -> bool:
+        """Whether threads add the sums of steps to the total."""
+        return self.accumulation is not Accumulation.DIRECT
 
     @property
     def left(self) -> tuple[str, ...]:

@@ -266,6 +266,48 @@ def join_all(
     return Group(textual(scop, group.members), group.axes)
 
 
+def paired(
+    scop: Scop, one: Group, other: Group, shapes: Mapping[str, Shape], alignment: Alignment
+) -> Group | None:
+    """Return two groups as one that shares axes of equal extents, too; None if nothing ties them.
+
+    What they share data along comes first, then what no dependence forbids: of
+
+        q(m,n) +=! x(m,k) * w(k,n)          v(m,n) +=! x(m,k) * u(k,n)
+
+    x ties m and k, and n may be one loop as well.
+    """
+    found: list[Mapping[str, int]] = []
+    left, right = list(one.axes), list(other.axes)
+    for is_tied in (True, False):
+        for axis in list(left):
+            fits = (a for a in right if _may_pair(axis, a, shapes, alignment, is_tied=is_tied))
+            if (more := next(fits, None)) is not None:
+                left.remove(axis)
+                right.remove(more)
+                found.append({**axis, **more})
+        if not found:
+            return None
+    return Group(textual(scop, (*one.members, *other.members)), tuple(found))
+
+
+def _may_pair(
+    axis: Mapping[str, int],
+    other: Mapping[str, int],
+    shapes: Mapping[str, Shape],
+    alignment: Alignment,
+    *,
+    is_tied: bool,
+) -> bool:
+    """Return whether two axes of the same extents may be one, because data tie them or anyway."""
+    pairs = [(a, i, b, j) for a, i in axis.items() for b, j in other.items()]
+    if any(shapes[a].extents[i] != shapes[b].extents[j] for a, i, b, j in pairs):
+        return False
+    ties = [alignment.ties(*pair) for pair in pairs]
+    are_alike = (alignment.are_alike(*pair) for pair in pairs)
+    return False not in ties and (not is_tied or True in ties or any(are_alike))
+
+
 def shareable(statement: Statement, shape: Shape) -> Group:
     """Return the group of *statement* alone, with those of its dimensions that others may share."""
     return Group((statement.name,), _own_axes(statement, shape))

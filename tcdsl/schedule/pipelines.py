@@ -12,7 +12,7 @@ what one is ahead of the other.  With element q at q % S two dependences cross r
     product[q] -> copy[q + S]      the storage of stage q % S: acquire(q + S) waits for release(q)
 
 Products go on after they were issued; those of q are done when those of q + 1 have been issued and
-all but one group are waited for, so that q - 1 is released after q: the producer is S - 1 ahead.
+all but these are waited for, so that q - 1 is released after q: the producer is S - 1 ahead.
 Those that threads wait for in the step (float32 in parts) are released in it.
 
 Events are derived here and checked by :func:`why_not_pipelined`: nothing else crosses roles, both
@@ -59,7 +59,12 @@ class Pipeline:
     n_inner: int  # of these, the last ones: those that stages run on over
     copies: tuple[str, ...]
     readers: tuple[str, ...]
-    lag: int  # iterations after which what was read is known to have been read
+    going_on: int  # how many of these go on after they were issued
+
+    @property
+    def lag(self) -> int:
+        """The iterations after which what was read is known to have been read."""
+        return min(self.going_on, 1)
 
     @property
     def inner(self) -> tuple[Loop, ...]:
@@ -73,14 +78,11 @@ class Pipeline:
 
 
 def _is_unfinished(mapped: Mapped, name: str) -> bool:
-    """Return whether *name* goes on after it was issued: products of four warps, of half types.
+    """Return whether *name* goes on after it was issued: products of four warps.
 
-    Those of other types, and promoted ones, are added to their sums by the threads, which wait for
-    them.
+    Promoted ones are added to their sums by the threads, which wait for them.
     """
-    statement = mapped.scop.by_name[name]
-    is_half = all(mapped.scop.arrays[read.array].dtype.is_half for read in statement.reads)
-    return is_half and not statement.is_promoted and mapped.together(name) > WARP
+    return not mapped.scop.by_name[name].is_promoted and mapped.together(name) > WARP
 
 
 def pipeline_of(mapped: Mapped, placements: Placements) -> Pipeline | None:
@@ -100,8 +102,8 @@ def pipeline_of(mapped: Mapped, placements: Placements) -> Pipeline | None:
     path = mapped.paths[copies[0]]
     depth = next(n for n, loop in enumerate(path) if loop.name == inner[-1])
     sizes = (_stage_bytes(mapped.scop, placements[tile]) for tile in tiles)
-    lag = int(any(_is_unfinished(mapped, name) for name in readers))
-    return Pipeline(stages, sum(sizes), path[: depth + 1], len(inner), copies, readers, lag)
+    going_on = sum(_is_unfinished(mapped, name) for name in readers)
+    return Pipeline(stages, sum(sizes), path[: depth + 1], len(inner), copies, readers, going_on)
 
 
 def _stage_bytes(scop: Scop, placement: Placement) -> int:
@@ -129,7 +131,13 @@ def with_events(
             ),
             (Event(EventKind.AWAIT, stages, steps=pipeline.steps), pipeline.readers, path, ""),
             (
-                Event(EventKind.RELEASE, stages, lag=pipeline.lag, steps=pipeline.steps),
+                Event(
+                    EventKind.RELEASE,
+                    stages,
+                    lag=pipeline.lag,
+                    left=pipeline.going_on,
+                    steps=pipeline.steps,
+                ),
                 pipeline.readers,
                 path,
                 "",
@@ -228,7 +236,8 @@ def _why_not_events(mapped: Mapped, pipeline: Pipeline) -> str | None:
         return f"{pipeline.copies[0]} fills a stage before it is free"
     if await_[0] > min(readers):
         return f"{pipeline.readers[0]} reads a stage before it is filled"
-    if release[0] < max(readers) or release[1].lag != pipeline.lag:
+    at_release = release[1].lag, release[1].left
+    if release[0] < max(readers) or at_release != (pipeline.lag, pipeline.going_on):
         return f"{pipeline.readers[0]} still reads a stage that is released"
     if acquire[1].size_bytes != pipeline.size_bytes:
         return f"{acquire[1].size_bytes} bytes are expected, {pipeline.size_bytes} come"

@@ -13,7 +13,12 @@ from typing import Any
 
 from tcdsl.costmodel.chip import WARP, Chip
 from tcdsl.costmodel.prefetches import bytes_ahead
-from tcdsl.costmodel.registers import MANY_REGISTERS, MANY_SUMS, PRODUCING_WARPS
+from tcdsl.costmodel.registers import (
+    FEW_REGISTERS,
+    MANY_REGISTERS,
+    MANY_SUMS,
+    PRODUCING_WARPS,
+)
 from tcdsl.schedule.plan import Code
 from tcdsl.strategies.asked import misfit
 from tcdsl.strategies.problem import Problem
@@ -29,22 +34,25 @@ def default_code(problem: Problem, sketch: Sketch) -> Code:
     if not isinstance(problem.machine, Chip):
         return Code()
     prefetch_bytes = bytes_ahead(problem.gpu) if sketch.turns else 0
-    return Code(prefetch_bytes, sketch.beside, thread_registers=_thread_registers(sketch))
+    registers = _thread_registers(sketch, problem.gpu)
+    return Code(prefetch_bytes, sketch.beside, thread_registers=registers)
 
 
-def _thread_registers(sketch: Sketch) -> int:
-    """Return how many registers the threads get that hold many sums of a product, or 0.
+def _thread_registers(sketch: Sketch, gpu: Chip) -> int:
+    """Return how many registers the threads get that hold many sums of products, or 0.
 
     Nine warps have 168 each, as many as twelve; then what is computed of 128 sums does not fit.
     Warps that all take a ticket afterwards have one number of them.
     """
-    product = sketch.tensor
+    product = sketch.tensor or sketch.implicit
     if product is None or not product.boxes or product.is_finished:
         return 0
     tiles = product.tiles
-    sums = tiles.rows * tiles.columns // WARP
+    each = 1 if sketch.tensor is None else sketch.tensor.n_sums
+    sums = each * tiles.rows * tiles.columns // WARP
     is_large = tiles.threads > PRODUCING_WARPS * WARP and sums >= MANY_SUMS
-    return MANY_REGISTERS if is_large else 0
+    taken = tiles.threads * MANY_REGISTERS + PRODUCING_WARPS * WARP * FEW_REGISTERS
+    return MANY_REGISTERS if is_large and taken <= gpu.registers_per_multiprocessor else 0
 
 
 def code_space(problem: Problem, sketch: Sketch) -> dict[str, tuple[int | bool, ...]]:

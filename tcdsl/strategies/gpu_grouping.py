@@ -173,8 +173,8 @@ class _Policy:
             return None
         if any(map(self._is_tiled, members)) and not self._has_tiles(grown):
             return "a contraction would lose its tiles"
-        if tile_mma.has_folds(self._problem(grown)):
-            return "what is reduced of a product is begun with it if that is faster"
+        if tile_mma.is_extended(self._problem(grown)):
+            return "another product, or what is reduced of one, is made with it if that is faster"
         if self._estimates.is_faster(grown, [group, alone(grown.members[-1], self.shapes)]):
             return None
         if self._estimates.both_ways(group) is not None:

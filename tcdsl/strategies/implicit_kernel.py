@@ -11,11 +11,10 @@ As ``tensor_kernel`` makes it of plain operands.  Where blocks share the terms e
 sums, and what follows adds them up in order.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tcdsl.lang.types.dtypes import FLOAT32
-from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
+from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, LoopKind
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.packing import Side, TileOf, pack
@@ -23,6 +22,7 @@ from tcdsl.rewrites.scop.padding import padded
 from tcdsl.rewrites.scop.rfactor import Partial, rfactor
 from tcdsl.strategies import fragments, thread_tiles
 from tcdsl.strategies.assembly import Assembly, Chunk
+from tcdsl.strategies.bulk_tiles import bulk_tile_of
 from tcdsl.strategies.fragments import At, Level, WarpTiles, copied
 from tcdsl.strategies.implicit_product import (
     Classes,
@@ -34,7 +34,18 @@ from tcdsl.strategies.implicit_product import (
 )
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Implicit, Sketch, Tile
-from tcdsl.strategies.tensor_kernel import TensorKernel, ahead_of, along, in_order, levels_of
+from tcdsl.strategies.tensor_kernel import (
+    TensorKernel,
+    accumulation_of,
+    ahead_of,
+    along,
+    around_of,
+    in_order,
+    in_swaths,
+    levels_of,
+    with_accumulation,
+    with_producer,
+)
 
 
 def classes_for(problem: Problem, chunks: int) -> Classes:
@@ -88,24 +99,37 @@ class _Builder:
         def at(name: str, index: str) -> At:
             return At(scop.by_name[name].indices.index(index))
 
-        lead = self.lead
+        lead, is_finished = self.lead, self.product.is_finished
         holders = fragments if self.tiles.together else thread_tiles
+        names = (sums.init, sums.store, *sums.after)
         levels = {
             name: holders.held(self.tiles, at(name, row.name), at(name, column.name))
-            for name in (sums.init, sums.store, *sums.after)
+            for name in (*names, *(sums.left if is_finished else ()))
         }
         levels[lead] = holders.multiplied(
             self.tiles, at(lead, row.name), at(lead, column.name), at(lead, term.name)
         )
-        outer = tuple(self._with(scop, loop, sums) for loop in self._blocks())
+        loops = ({lead: loop[lead]} for loop in self._blocks())
+        outer = [self._with(scop, loop, names, sums.chunk) for loop in loops]
+        outer.sort(key=lambda loop: loop[lead].kind is not LoopKind.BLOCK)
+        last: tuple[tuple[str, ...], ...] = ()
+        if is_finished:
+            *around, chunks = outer
+            outer = [*(self._with(scop, loop, sums.left, "") for loop in around), chunks]
+            begin, fold, *end = sums.left
+            turn = Coordinate(at(fold, sums.chunk).position)
+            levels[fold].insert(0, Level(LoopKind.SERIAL, turn, chunks[lead].extent))
+            last = ((begin,), (fold,), tuple(end))
+        buffers = self.product.stages if self.product.boxes else 1
         kernel = TensorKernel(
-            scop, lead, outer, {lead: self._step()}, ((sums.init,),), (lead,),
-            ((sums.store, *sums.after),), levels, (), 1, sketch.why, sums.left, sketch.template,
-            sketch.config,
+            scop, lead, tuple(outer), {lead: self._step()}, ((sums.init,),), (lead,),
+            ((sums.store, *sums.after),), levels, (), buffers, sketch.why,
+            () if is_finished else sums.left, sketch.template, sketch.config, sketch.code, last,
         )  # fmt: skip
         for number in range(2):
             kernel = self._with_copy(kernel, number)
-        return kernel
+        accumulation = accumulation_of(self.problem, self.tiles)
+        return with_accumulation(kernel, (self.lead,), accumulation) if accumulation else kernel
 
     def _sums(self) -> _Sums:
         """Return the statements, sums of a chunk each where blocks share the terms."""
@@ -167,36 +191,42 @@ class _Builder:
             names = form.scop.by_name[self.lead].indices
             chunk = Chunk({self.lead: names.index(classes.term.name)}, self.size)
         loops = Assembly(form.group, form.shapes, self.problem.gpu, tiles, chunk=chunk)
-        return [levels_of(loop) for loop in loops.block_loops()]
+        lead, product = self.lead, self.product
+        row = form.axis(classes.row)[lead]
+        return [
+            part
+            for loop in loops.block_loops()
+            for part in in_swaths(levels_of(loop), lead, row, product.swath, product.in_turn)
+        ]
 
-    def _with(self, scop: Scop, loop: Mapping[str, Level], sums: _Sums) -> dict[str, Level]:
-        """Return *loop* over blocks for the lead, and for what is with it in the kernel."""
-        level = loop[self.lead]
+    def _with(
+        self, scop: Scop, loop: Mapping[str, Level], names: Sequence[str], chunk: str
+    ) -> dict[str, Level]:
+        """Return *loop* over blocks for the lead, and for *names* that are with it in the kernel.
+
+        :arg chunk: their index of the chunks.
+        """
+        level, found = loop[self.lead], dict(loop)
         coordinate = level.coordinate
         assert isinstance(coordinate, Coordinate)
         index = scop.by_name[self.lead].indices[coordinate.position]
-        found = {self.lead: level}
-        for name in (sums.init, sums.store, *sums.after):
+        for name in names:
             indices = scop.by_name[name].indices
             if index == self.classes.term.name:
-                at = Coordinate(indices.index(sums.chunk))
+                own = Coordinate(indices.index(chunk))
             else:
-                at = replace(coordinate, position=indices.index(index))
-            found[name] = replace(level, coordinate=at)
+                own = replace(coordinate, position=indices.index(index))
+            found[name] = replace(level, coordinate=own)
         return found
 
     def _goes_on(self) -> bool:
         """Return whether a product goes on after it was issued, while copies are."""
-        reads = self.problem.shapes[self.lead].statement.reads
-        is_in_parts = self.problem.scop.arrays[reads[0].array].dtype == FLOAT32
-        return self.tiles.together > 1 and not is_in_parts
+        return self.tiles.together > 1 and not accumulation_of(self.problem, self.tiles)
 
     def _with_copy(self, kernel: TensorKernel, number: int) -> TensorKernel:
         """Return *kernel* with the rows' or the columns' factor from a tile."""
         lead, step = kernel.name, kernel.step[kernel.name]
         classes, stages = self.classes, self.product.stages
-        around = [*(level[lead] for level in kernel.outer), step]
-        outer: list[tuple[AnyCoordinate, int]] = [(one.coordinate, one.extent) for one in around]
         factors = factors_of(kernel.scop.by_name[lead])
         assert factors is not None
         factor = factors[classes.factors[number]]
@@ -210,7 +240,15 @@ class _Builder:
         is_turned = loaded.is_along_terms and not self.tiles.together
         sides = sides if loaded.is_along_terms and not is_turned else (sides[1], sides[0])
         name = f"{factor.load.tensor}.tile{number}{lead}"
-        packed = pack(kernel.scop, lead, factor, outer, TileOf(name, sides))
+        tile = TileOf(name, sides)
+        if self.product.boxes:
+            bulk = bulk_tile_of(self.problem, self.product.chunks > 1, number)
+            assert not isinstance(bulk, str), "the template asks first"
+            tile = TileOf(name, sides, bulk=bulk.copy)
+        packed = pack(kernel.scop, lead, factor, around_of(kernel, lead), tile)
+        kernel = replace(kernel, scop=packed.scop)
+        if self.product.boxes:
+            return with_producer(kernel, packed, [side.size for side in sides], lead, (lead,))
         blocks = [
             {**loop, packed.copy: along(loop[lead], packed.outer[depth])}
             for depth, loop in enumerate(kernel.outer)
@@ -221,10 +259,9 @@ class _Builder:
         own = copied(line, within, sizes, self.tiles, vector)
         return replace(
             kernel,
-            scop=packed.scop,
             outer=tuple(blocks),
             step={**kernel.step, packed.copy: ahead_of(step, packed.outer[-1], stages - 1)},
-            inside=in_order((*kernel.inside, packed.copy), lead, is_shifted=self._goes_on()),
+            inside=in_order((*kernel.inside, packed.copy), (lead,), is_shifted=self._goes_on()),
             levels={**kernel.levels, packed.copy: own},
             staged=(*kernel.staged, packed.array),
         )

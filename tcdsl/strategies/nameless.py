@@ -39,7 +39,7 @@ def _without_names(s: Statement) -> Nameless:
         domain = domain.set_dim_name(isl.dim_type.set, number, f"i{number}")
     parts: list[object] = [
         domain, s.kind, s.n_left, s.reduction, s.lanes, s.arg_origin, s.is_atomic, s.library,
-        s.role, s.event, s.is_promoted, [dim for dim, _ in s.checked],
+        s.role, s.event, s.accumulation, [dim for dim, _ in s.checked],
     ]  # fmt: skip
     for access in (s.write, *([s.companion] if s.companion else []), *s.reads):
         parts += _of_access(access, indices, arrays)

@@ -2,12 +2,23 @@
 
 O(n,f,h,w) +=! I(n,c,h+r,w+s) * K(f,c,r,s)      neighbours along w begin anywhere (w + s):
                                                 with c last both are copied 8 at a time
+C(m,n) +=! A(m,k) * B(k,n)                      of bytes: four warps multiply what lies along k
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 
 from tcdsl.lang.comprehension import Index, Operator
+from tcdsl.lang.types.dtypes import (
+    BFLOAT16,
+    FLOAT8_E4M3,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    INT8,
+    UINT8,
+    DType,
+)
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
 from tcdsl.records import dataclass
@@ -23,7 +34,12 @@ from tcdsl.strategies.implicit_product import (
 )
 from tcdsl.strategies.sketch import VECTOR_BYTES
 
+Types = tuple[DType, ...]
 LEAST_BYTES = 8  # of a copy that is worth another order
+HALVES: Types = (BFLOAT16, FLOAT16)
+BYTES: Types = (INT8, UINT8)
+WORDS: Types = (FLOAT32,)
+FLOAT8: Types = (FLOAT8_E4M3, FLOAT8_E5M2)
 LEAST_TILE = 256  # products of a row, of a column or of a result, that are worth tiles
 
 
@@ -61,6 +77,34 @@ def orders_of(scop: Scop, name: str) -> tuple[Order, ...]:
     return tuple(found)
 
 
+def orders_along(scop: Scop, name: str, types: Collection[DType]) -> tuple[Order, ...]:
+    """Return in which orders factors of *name*, of *types*, lie along its terms for four warps.
+
+    Those that do not yet: all of them, of elements of four bytes one if none does (see
+    ``tensor_types.has_groups``).
+    """
+    statement = scop.by_name[name]
+    factors = _factors(scop, statement, types)
+    if factors is None:
+        return ()
+    arrays = [scop.arrays[one.load.tensor] for one in factors]
+    own = [_candidates(*pair, _extents(statement)) for pair in zip(factors, arrays, strict=True)]
+    shared = [index for index in statement.reduced if index in own[0] and index in own[1]]
+    if not shared:
+        return ()
+    term = Index(max(shared, key=lambda index: _extents(statement)[index]))
+    found = [
+        Order(array.name, one.load.subscripts.index(term))
+        for one, array in zip(factors, arrays, strict=True)
+        if one.load.subscripts[-1] != term
+    ]
+    if arrays[0].dtype.size_bytes > 1:
+        sizes = {order: scop.arrays[order.array].size_bytes() or 0 for order in found}
+        found = [min(sizes, key=sizes.__getitem__)] if len(found) == len(arrays) else []
+    is_legal = all(why_not_reordered(scop, name, order.array) is None for order in found)
+    return tuple(found) if is_legal else ()
+
+
 def _common(
     statement: Statement,
     kept: Sequence[Mapping[str, int]],
@@ -89,13 +133,24 @@ def _longest(own: Mapping[str, int], extents: Mapping[str, int]) -> str:
 
 def with_orders(scop: Scop, name: str) -> Scop:
     """Return *scop* with copies of the factors of *name* in those orders."""
-    for order in orders_of(scop, name):
+    return _in_order(scop, name, orders_of(scop, name))
+
+
+def with_orders_along(scop: Scop, name: str, types: Collection[DType]) -> Scop:
+    """Return *scop* with copies of the factors of *name* that lie along its terms."""
+    return _in_order(scop, name, orders_along(scop, name, types))
+
+
+def _in_order(scop: Scop, name: str, orders: Iterable[Order]) -> Scop:
+    for order in orders:
         scop = reordered(scop, name, order.array, order.last)
     return scop
 
 
-def _factors(scop: Scop, statement: Statement) -> tuple[Factor, Factor] | None:
-    """Return the factors that *statement* adds products of, if tensor cores multiply them."""
+def _factors(
+    scop: Scop, statement: Statement, types: Collection[DType] = HALVES
+) -> tuple[Factor, Factor] | None:
+    """Return the factors, of *types*, that *statement* adds products of on tensor cores."""
     reduction = statement.reduction
     if statement.kind is not Kind.UPDATE or reduction is None or statement.library:
         return None
@@ -113,8 +168,8 @@ def _factors(scop: Scop, statement: Statement) -> tuple[Factor, Factor] | None:
         return None
     if prod(extents.values()) < MIN_WORK:
         return None
-    types = [scop.arrays[factor.load.tensor].dtype for factor in factors]
-    return factors if all(dtype.is_half for dtype in types) else None
+    own = [scop.arrays[factor.load.tensor].dtype for factor in factors]
+    return factors if all(dtype in types for dtype in own) else None
 
 
 def _extents(statement: Statement) -> dict[str, int]:

@@ -13,7 +13,7 @@ makes the schedule of one of them.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import field
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import cached_property, wraps
 from math import prod
@@ -29,7 +29,7 @@ from tcdsl.lang.comprehension import Expr, Index, Load, walk
 from tcdsl.options import Options
 from tcdsl.poly.isl_utils import Extent, dim_bounds
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Kind, Scop
+from tcdsl.poly.scop import Access, Kind, Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import why_not_laned
 from tcdsl.schedule.fusion import Group
@@ -39,6 +39,7 @@ from tcdsl.strategies.nameless import without_names
 from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Layout, Tile
 
 DEFAULTS = Options()
+AT_HAND_BYTES = 32 << 10  # of an array that stays in the first-level cache
 MIN_LANES = gpu_thresholds.AXIS_ITERATIONS
 
 
@@ -160,6 +161,12 @@ class Problem:
     def cpu(self) -> Cpu:
         assert isinstance(self.machine, Cpu), "a template for CPUs"
         return self.machine
+
+    def of(self, members: Collection[str]) -> "Problem":
+        """Return the problem of *members* alone, on the same axes."""
+        names = tuple(name for name in self.group.members if name in members)
+        axes = tuple({name: axis[name] for name in names} for axis in self.group.axes)
+        return replace(self, group=Group(names, axes))
 
     @cached_property
     def lead(self) -> str:
@@ -308,6 +315,16 @@ class Problem:
         """Return whether *name* is among the members that touch the most."""
         return 2 * self.shapes[name].instances >= self.shapes[self.lead].instances
 
+    def _is_at_hand(self, statement: Statement, access: Access) -> bool:
+        """Return whether *access* reads what the first-level cache holds, for a sum of a thread.
+
+        Lanes then load an element each, as often as threads would: filters of a window.
+        """
+        size_bytes = self.scop.arrays[access.array].size_bytes()
+        is_read = any(access is read for read in statement.reads)
+        is_sum = bool(statement.reduced) and statement.kind is Kind.UPDATE
+        return is_read and is_sum and size_bytes is not None and size_bytes <= AT_HAND_BYTES
+
     def lane_vector(
         self, name: str, dim: int, kept: Collection[str] = (), *, is_own: bool = True
     ) -> int:
@@ -333,7 +350,7 @@ class Problem:
                     steps += [s for d, s in enumerate(row) if d != dim and shape.extents[d] > 1]
                 runs = runs_of(array, access, statement.indices[dim])
                 steps += [number for run in runs for number in (run.run, run.outer)]
-            elif row[dim] > 1:
+            elif row[dim] > 1 and not self._is_at_hand(statement, access):
                 return 1
         if not sizes and kept and not statement.conditions:
             return VECTOR_BYTES  # it has no say

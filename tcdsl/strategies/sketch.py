@@ -125,20 +125,32 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
-    """A contraction on tensor cores: the axes of rows and columns, and the reduced dimensions.
+class Terms:
+    """What *product* reduces: the dimension whose terms are in a step, and *others*.
 
-    A step takes one value of *others*.  Operands of *stages* steps are in shared memory at once;
+    A step takes one value of each of these.
+    """
+
+    product: str
+    term: int
+    others: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """Products on tensor cores: the axes of rows and columns, and what each reduces.
+
+    The first of *terms* are the lead's.  Operands of *stages* steps are in shared memory at once;
     copies of *boxes* bring them, which a producer warp issues.  Neighbouring blocks have *swath*
     tiles of rows before they have other columns; *in_turn*, each has such tiles of all rows, one
     after another.  Blocks that share sums have *chunk* terms each; *is_finished*, the last of them
-    adds these up, and computes what else there is of the sums.
+    adds these up, and computes what else there is of the sums.  If the products are *is_one_sum*,
+    the steps of each follow those of the one before it.
     """
 
     row: Axis
     column: Axis
-    term: int  # a dimension of the lead
-    others: tuple[int, ...]
+    terms: tuple[Terms, ...]
     tiles: WarpTiles
     stages: int
     boxes: bool = False
@@ -146,6 +158,17 @@ class Tensor:
     chunk: int = 0
     in_turn: bool = False
     is_finished: bool = False
+
+    is_one_sum: bool = False
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        return tuple(terms.product for terms in self.terms)
+
+    @property
+    def n_sums(self) -> int:
+        """How many sums a thread holds at each place of its tile."""
+        return 1 if self.is_one_sum else len(self.terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +184,18 @@ class Bands:
 
 @dataclass(frozen=True, slots=True)
 class Implicit:
-    """A sum of products as a matrix product: *chunks* blocks share its terms (implicit_product)."""
+    """A sum of products as a matrix product: *chunks* blocks share its terms (implicit_product).
+
+    Boxes, swaths and tiles in turn are as of :class:`Tensor`.
+    """
 
     tiles: WarpTiles
     stages: int
     chunks: int = 1
+    boxes: bool = False
+    swath: int = 1
+    in_turn: bool = False
+    is_finished: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A contraction's kernel on tensor cores: the tree of its loops, and the rewrites before it.
+"""The kernel of contractions on tensor cores: the tree of its loops, and the rewrites before it.
 
     C(m,n) +=! A(m,k) * B(k,n)
     ---> blocks over m / 128, n / 128
@@ -8,16 +8,19 @@
              warps:    part += A.tile * B.tile     whole tiles (padding.py): one collective
            warps:  C = part; what else the group computes from it
 
-The accumulators are padded with the product, what is stored is not.  Where blocks share sums, each
-has a chunk of the terms, and what it stores is added up after the kernel (*left*), or by the last
-block of each tile, with what else is computed of the sums (*last*, see ``schedule/stitching``).
+The accumulators are padded with the product, what is stored is not.  Of several products each has
+accumulators, and a step has the tiles of all factors (joint_products.py).  Where blocks share sums,
+each has a chunk of the terms, and what it stores is added up after the kernel (*left*), or by the
+last block of each tile, with what else is computed of the sums (*last*, ``schedule/stitching``).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from tcdsl.poly.isl_utils import whole_tiles
+import islpy as isl
+
+from tcdsl.poly.isl_utils import val, whole_tiles
 from tcdsl.poly.loop_tree import (
     AffineCoordinate,
     AnyCoordinate,
@@ -29,9 +32,10 @@ from tcdsl.poly.loop_tree import (
     sequence,
     statements_of,
 )
-from tcdsl.poly.scop import PRODUCER, Scop
+from tcdsl.poly.scop import PRODUCER, Accumulation, Scop
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read
+from tcdsl.rewrites.scop.packing import Packed
 from tcdsl.rewrites.scop.padding import Spans, padded
 from tcdsl.rewrites.scop.rfactor import Partial, coordinate_name, initialisation, rfactor
 from tcdsl.schedule.fusion import textual
@@ -41,6 +45,7 @@ from tcdsl.strategies.assembly import Assembly, Chunk
 from tcdsl.strategies.fragments import (
     At,
     Level,
+    WarpTiles,
     X,
     Y,
     Z,
@@ -50,8 +55,11 @@ from tcdsl.strategies.fragments import (
     multiplied,
     vector_of,
 )
+from tcdsl.strategies.joint_products import Factor, factors_of, pairs_of
+from tcdsl.strategies.one_sum import one_sum
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import OuterLoop, Sketch, Tensor, Tile
+from tcdsl.strategies.sketch import OuterLoop, Sketch, Tensor, Terms, Tile
+from tcdsl.strategies.tensor_types import is_split, is_truncated
 from tcdsl.strategies.tile_folds import (
     Fold,
     folded,
@@ -70,7 +78,7 @@ class TensorKernel:
     """A contraction's kernel before its loops are opened."""
 
     scop: Scop
-    name: str  # the contraction's statement
+    name: str  # the contraction's statement: the first of several
     outer: tuple[Mapping[str, Level], ...]  # over blocks, and the tiles of one
     step: Mapping[str, Level]  # around the copies and the product; none: in one step
     before: tuple[tuple[str, ...], ...]  # the accumulators' initialisations, each in one nest
@@ -130,46 +138,151 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     """Return the kernel of *problem* that *sketch* says, a *product* on tensor cores."""
     whole, members = problem, problem.group.members
     problem, folds = _in_parts(problem, product)
-    lead, shape, tiles = problem.lead, problem.shapes[problem.lead], product.tiles
-    row, column = product.row, product.column
-    names = [shape.statement.indices[d] for d in (row[lead], column[lead], product.term)]
-    chunked, left = _in_chunks(problem, product) if product.chunk else (problem.scop, ())
-    scop = rfactor(chunked, lead, ())
-    init, store = (s.name for s in scop.statements if s.name not in chunked.by_name)
-    scop = _padded(scop, lead, problem, product)
-    levels = {name: held(tiles, *_at(scop, name, names[:2])) for name in (init, store)}
-    levels[lead] = multiplied(tiles, *_at(scop, lead, names))
-    after = [name for name in members if name != lead]
-    rows, columns = (shared_axis(whole, axis) for axis in (row, column))
-    for name in after:
+    lead, tiles = product.products[0], product.tiles
+    scop, left = _in_chunks(problem, product) if product.chunk else (problem.scop, ())
+    levels: dict[str, list[Level]] = {}
+    inits, after = list[str](), [name for name in members if name not in product.products]
+    outer = _blocks(problem, product)
+    for terms in product.terms:
+        scop, init, store, own = _accumulated(scop, problem, product, terms)
+        outer = [_with(scop, loop, terms.product, (init, store)) for loop in outer]
+        levels |= own
+        inits.append(init)
+        after.append(store)
+    rows, columns = (shared_axis(whole, axis) for axis in (product.row, product.column))
+    for name in (name for name in after if name not in levels):
         levels[name] = held(tiles, At(rows[name]), At(columns[name]))
-    outer = [_with(scop, loop, lead, (init, store)) for loop in _blocks(problem, product)]
     for fold in folds:
         levels |= levels_of_parts(fold, tiles)
         outer = [_with_fold(loop, whole, fold, product) for loop in outer]
     outer.sort(key=lambda loop: loop[lead].kind is not LoopKind.BLOCK)
-    step = _step(problem, product)
-    last: tuple[tuple[str, ...], ...] = ()
+    steps = _steps(problem, product)
+    stores, last = textual(scop, after), tuple[tuple[str, ...], ...]()
     if product.is_finished:
         *around, chunks = outer
         outer = [*(_with(scop, loop, lead, left) for loop in around), chunks]
         for name in left:
-            levels[name] = held(tiles, *_at(scop, name, names[:2]))
+            levels[name] = held(tiles, *_at(scop, name, _names(problem, product)[:2]))
         begin, fold_, end = left
-        chunk = coordinate_name(shape.statement, 0, is_lane=False)
+        chunk = coordinate_name(problem.scop.by_name[lead], 0, is_lane=False)
         at = scop.by_name[fold_].indices.index(chunk)
         levels[fold_].insert(0, Level(LoopKind.SERIAL, Coordinate(at), chunks[lead].extent))
-        last, left, after = ((begin,), (fold_,), (end, *after)), (), []
+        last, left, stores = ((begin,), (fold_,), (end, *stores[1:])), (), stores[:1]
     left += tuple(name for fold in folds for name in fold.left)
+    begun = (*inits, *(fold.init for fold in folds))
     kernel = TensorKernel(
-        scop, lead, tuple(outer), {lead: step}, ((init,), *((fold.init,) for fold in folds)),
-        (lead,), ((store, *after), *((fold.store,) for fold in folds)), levels, (),
+        scop, lead, tuple(outer), steps, tuple((name,) for name in begun), product.products,
+        (stores, *((fold.store,) for fold in folds)), levels, (),
         product.stages if product.boxes else 1, sketch.why, left, sketch.template, sketch.config,
         sketch.code, last,
     )  # fmt: skip
-    for number in range(len(scop.by_name[lead].reads)):
-        kernel = _with_copy(kernel, product, number)
-    return kernel
+    for factor in factors_of(problem, product.terms):
+        kernel = _with_copy(kernel, product, factor)
+    accumulation = accumulation_of(problem, tiles)
+    kernel = with_accumulation(kernel, product.products, accumulation) if accumulation else kernel
+    return _in_one_sum(kernel, problem, product) if product.is_one_sum else kernel
+
+
+def accumulation_of(problem: Problem, tiles: WarpTiles) -> Accumulation | None:
+    """Return how the product of *problem* is added up, None as its statement says."""
+    read = problem.shapes[problem.lead].statement.reads[0]
+    factor = problem.scop.arrays[read.array].dtype
+    if tiles.together > 1 and is_split(factor, problem.options):
+        return Accumulation.SPLIT
+    if tiles.together > 1 and is_truncated(factor, problem.options):
+        return Accumulation.PROMOTED
+    return None
+
+
+def with_accumulation(
+    kernel: TensorKernel, products: Collection[str], accumulation: Accumulation
+) -> TensorKernel:
+    """Return *kernel* with its *products* added up so."""
+    own = (
+        replace(s, accumulation=accumulation) if s.name in products else s
+        for s in kernel.scop.statements
+    )
+    return replace(kernel, scop=kernel.scop.with_statements(tuple(own)))
+
+
+def _in_one_sum(kernel: TensorKernel, problem: Problem, product: Tensor) -> TensorKernel:
+    """Return *kernel* with the products as one, whose steps are those of all."""
+    (lead, *others), scop = product.terms, kernel.scop
+    tiles = {}
+    for own in others:
+        pairs = pairs_of(problem, lead, own)
+        assert pairs is not None, "joint_products"
+        for first, number in pairs:
+            tile, place = (
+                scop.by_name[terms.product].reads[at].array
+                for terms, at in ((own, number), (lead, first))
+            )
+            tiles[tile] = place
+    products = {own.product for own in others}
+    sums = {scop.by_name[name].write.array for name in products}
+    dropped = {
+        s.name
+        for s in scop.statements
+        if s.name in products or any(one.array in sums for one in (*s.writes, *s.reads))
+    }
+    last = _step(problem, product, lead).extent - 1
+    copies = [s for s in scop.statements if s.write.array in tiles.values()]
+    domains = {
+        s.name: s.domain.intersect(_until(s.domain, kernel.step[s.name].coordinate, last))
+        for s in copies
+    }
+    return _without(replace(kernel, scop=one_sum(scop, tiles, dropped, domains)), dropped, tiles)
+
+
+def _until(domain: isl.Set, coordinate: AnyCoordinate, last: int) -> isl.Set:
+    """Return where the step of a copy, however far ahead it runs, is none after *last*."""
+    step = isl.PwAff.from_aff(replace(coordinate, shift=0).function(domain.get_space()))
+    bound = isl.Aff.val_on_domain(isl.LocalSpace.from_space(domain.get_space()), val(last))
+    return step.le_set(isl.PwAff.from_aff(bound))
+
+
+def _without(kernel: TensorKernel, names: Collection[str], tiles: Collection[str]) -> TensorKernel:
+    """Return *kernel* without the statements *names*, and the arrays *tiles*."""
+
+    def kept(loop: Mapping[str, Level]) -> dict[str, Level]:
+        return {name: level for name, level in loop.items() if name not in names}
+
+    before, after = (
+        tuple(tuple(name for name in nest if name not in names) for nest in nests)
+        for nests in (kernel.before, kernel.after)
+    )
+    return replace(
+        kernel,
+        outer=tuple(map(kept, kernel.outer)),
+        step=kept(kernel.step),
+        before=tuple(nest for nest in before if nest),
+        inside=tuple(name for name in kernel.inside if name not in names),
+        after=tuple(nest for nest in after if nest),
+        staged=tuple(array for array in kernel.staged if array not in tiles),
+    )
+
+
+def _accumulated(
+    scop: Scop, problem: Problem, product: Tensor, terms: Terms
+) -> tuple[Scop, str, str, dict[str, list[Level]]]:
+    """Return *scop* with accumulators of the product *terms*, in whole tiles.
+
+    And what initialises them, what stores them, and the loops of these and of the product.
+    """
+    name, names = terms.product, _names(problem, product, terms)
+    done = rfactor(scop, name, (), names[1])
+    init, store = (s.name for s in done.statements if s.name not in scop.by_name)
+    done = _padded(done, problem, product, terms)
+    levels = {n: held(product.tiles, *_at(done, n, names[:2])) for n in (init, store)}
+    levels[name] = multiplied(product.tiles, *_at(done, name, names))
+    return done, init, store, levels
+
+
+def _names(problem: Problem, product: Tensor, terms: Terms | None = None) -> list[str]:
+    """Return the indices of rows, columns and terms of the product *terms*, or of the lead."""
+    own = terms or product.terms[0]
+    dims = product.row[own.product], product.column[own.product], own.term
+    return [problem.scop.by_name[own.product].indices[dim] for dim in dims]
 
 
 def _in_parts(problem: Problem, product: Tensor) -> tuple[Problem, list[Fold]]:
@@ -211,7 +324,8 @@ def _in_chunks(problem: Problem, product: Tensor) -> tuple[Scop, tuple[str, ...]
         left.append(store.name)
     count, step = _chunks(problem, product), product.tiles.step
     run, mod = (step, count) if _is_dealt(problem, product) else (product.chunk, 0)
-    chunks = Partial(statement.indices[product.term], 0, run, mod, count, False)
+    term = product.terms[0].term
+    chunks = Partial(statement.indices[term], 0, run, mod, count, False)
     done = rfactor(scop, lead, [chunks])
     _, fold = (s for s in done.statements if s.name not in scop.by_name)
     return done, textual(done, [*([init.name] if init else []), fold.name, *left])
@@ -219,119 +333,168 @@ def _in_chunks(problem: Problem, product: Tensor) -> tuple[Scop, tuple[str, ...]
 
 def _chunks(problem: Problem, product: Tensor) -> int:
     """Return how many blocks share the terms of a tile."""
-    return -(-problem.shapes[problem.lead].extents[product.term] // product.chunk)
+    return -(-problem.shapes[problem.lead].extents[product.terms[0].term] // product.chunk)
 
 
 def _is_dealt(problem: Problem, product: Tensor) -> bool:
     """Return whether blocks that share terms have steps in turn: see :class:`Chunk`."""
-    return product.chunk > 0 and problem.is_open({problem.lead: product.term})
+    return product.chunk > 0 and problem.is_open({problem.lead: product.terms[0].term})
 
 
-def _step(problem: Problem, product: Tensor) -> Level:
+def _steps(problem: Problem, product: Tensor) -> dict[str, Level]:
+    """Return the loop over steps: the same of all products, or of one after another."""
+    found = {terms.product: _step(problem, product, terms) for terms in product.terms}
+    if not product.is_one_sum:
+        return found
+    count, before = sum(level.extent for level in found.values()), 0
+    for name, level in found.items():
+        after = AffineCoordinate(((1, level.coordinate),), -before)
+        coordinate = after if before else level.coordinate
+        found[name] = replace(level, coordinate=coordinate, extent=count)
+        before += level.extent
+    return found
+
+
+def _step(problem: Problem, product: Tensor, own: Terms) -> Level:
     """Return the loop over steps: tiles of the terms, for each value of the other indices."""
-    extents = problem.shapes[problem.lead].extents
-    count = -(-(product.chunk or extents[product.term]) // product.tiles.step)
-    terms = Coordinate(product.term, 0, product.tiles.step, count if product.chunk else 0)
+    extents = problem.shapes[own.product].extents
+    count = -(-(product.chunk or extents[own.term]) // product.tiles.step)
+    terms = Coordinate(own.term, 0, product.tiles.step, count if product.chunk else 0)
     if _is_dealt(problem, product):
-        terms = Coordinate(product.term, 0, product.tiles.step * _chunks(problem, product))
-    if not product.others:
+        terms = Coordinate(own.term, 0, product.tiles.step * _chunks(problem, product))
+    if not own.others:
         return Level(LoopKind.SERIAL, terms, count)
     parts: list[tuple[int, AnyCoordinate]] = [(1, terms)]
-    for dim in reversed(product.others):
+    for dim in reversed(own.others):
         parts.insert(0, (count, Coordinate(dim)))
         count *= extents[dim]
     return Level(LoopKind.SERIAL, AffineCoordinate(tuple(parts)), count)
 
 
-def _padded(scop: Scop, lead: str, problem: Problem, product: Tensor) -> Scop:
-    """Return *scop* with whole tiles of the product."""
+def _padded(scop: Scop, problem: Problem, product: Tensor, own: Terms) -> Scop:
+    """Return *scop* with whole tiles of the product *own*."""
+    name = own.product
     rows, columns = (
-        _spans(problem, axis[lead], size)
+        _spans(problem, name, axis[name], size)
         for axis, size in zip((product.row, product.column), product.tiles.block, strict=True)
     )
     is_one = product.chunk == 0 or _is_dealt(problem, product)
-    terms = _spans(problem, product.term, product.tiles.step if is_one else product.chunk)
-    found = padded(scop, lead, {**rows, **columns}, terms)
+    terms = _spans(problem, name, own.term, product.tiles.step if is_one else product.chunk)
+    if product.is_one_sum and name == product.products[0]:  # it has the steps of all
+        count = _steps(problem, product)[name].extent
+        terms = dict.fromkeys(terms, (0, count * product.tiles.step))
+    found = padded(scop, name, {**rows, **columns}, terms)
     assert found is not None, "the template asks first"
     return found
 
 
-def _spans(problem: Problem, dim: int, size: int) -> Spans:
-    """Return the range of the lead's dimension *dim* in whole tiles of *size*."""
-    statement = problem.shapes[problem.lead].statement
-    return {statement.indices[dim]: (0, whole_tiles(problem.end(problem.lead, dim), size))}
+def _spans(problem: Problem, name: str, dim: int, size: int) -> Spans:
+    """Return the range of dimension *dim* of the product *name* in whole tiles of *size*."""
+    index = problem.shapes[name].statement.indices[dim]
+    return {index: (0, whole_tiles(problem.end(name, dim), size))}
 
 
 def _at(scop: Scop, name: str, indices: Sequence[str]) -> list[At]:
     return [At(scop.by_name[name].indices.index(index)) for index in indices]
 
 
-def _with_copy(kernel: TensorKernel, product: Tensor, number: int) -> TensorKernel:
-    """Return *kernel* with the read *number* of the product from a tile, and what fills that."""
-    lead, step = kernel.name, kernel.step[kernel.name]
-    blocks = [loop for loop in kernel.outer if loop[lead].kind is LoopKind.BLOCK]
-    around = (*(loop[lead].coordinate for loop in blocks), _time(kernel))
-    read = kernel.scop.by_name[lead].reads[number]
-    array, only = read.array, {read.subscripts}  # an array may be both operands
+def _with_copy(kernel: TensorKernel, product: Tensor, factor: Factor) -> TensorKernel:
+    """Return *kernel* with the *factor* of products from a tile, and what fills that."""
+    (lead, number), array = factor.uses[0], factor.array
+    around = {
+        name: tuple(coordinate for coordinate, _ in around_of(kernel, name))
+        for name, _ in factor.uses
+    }
+    only = {kernel.scop.by_name[name].reads[n].subscripts for name, n in factor.uses}
     tile = Buffer(f"{array}.tile{number}{lead}", is_padded=True)
-    cached = cache_read(kernel.scop, array, {lead: around}, tile, only)
+    cached = cache_read(kernel.scop, array, around, tile, only)
+    if product.boxes:
+        copy = replace(cached.scop.by_name[cached.copy], role=PRODUCER)
+        own = (copy if s.name == copy.name else s for s in cached.scop.statements)
+        kernel = replace(kernel, scop=cached.scop.with_statements(tuple(own)))
+        return with_producer(kernel, cached, cached.sizes, lead, product.products)
+    ahead = ahead_of(kernel.step[lead], cached.outer[-1], product.stages - 1)
+    is_shifted = product.tiles.together > 1
     outer = [
         {**loop, cached.copy: along(loop[lead], cached.outer[depth])}
-        for depth, loop in enumerate(blocks)
+        for depth, loop in enumerate(kernel.outer)
     ]
-    time = cached.outer[len(outer)]
-    if product.boxes:  # the producer's loop is its own: nothing is shifted
-        own, done = boxed(cached.elements, cached.sizes), _of_producer(cached)
-        ahead = replace(step, coordinate=_inner(time, step, kernel))
-        for loop in kernel.outer[len(blocks) :]:
-            level = replace(loop[lead], coordinate=Coordinate(time, 0, step.extent))
-            outer.append({**loop, cached.copy: level})
-    else:
-        ahead = ahead_of(step, time, product.stages - 1)
-        lines = [d for d, size in enumerate(cached.sizes) if size > 1]
-        line, within = (At(cached.elements[d]) for d in lines)
-        vector = vector_of(kernel.scop.arrays[array])
-        own = copied(line, within, [cached.sizes[d] for d in lines], product.tiles, vector)
-        done = cached.scop
-    is_shifted = product.tiles.together > 1 and not product.boxes
+    lines = [d for d, size in enumerate(cached.sizes) if size > 1]
+    line, within = (At(cached.elements[d]) for d in lines)
+    sizes, vector = [cached.sizes[d] for d in lines], vector_of(kernel.scop.arrays[array])
     return replace(
         kernel,
-        scop=done,
+        scop=cached.scop,
         outer=tuple(outer),
         step={**kernel.step, cached.copy: ahead},
-        inside=in_order((*kernel.inside, cached.copy), lead, is_shifted=is_shifted),
-        levels={**kernel.levels, cached.copy: own},
+        inside=in_order((*kernel.inside, cached.copy), product.products, is_shifted=is_shifted),
+        levels={**kernel.levels, cached.copy: copied(line, within, sizes, product.tiles, vector)},
         staged=(*kernel.staged, cached.array),
     )
 
 
-def _time(kernel: TensorKernel) -> AnyCoordinate:
-    """Return the number of a step, which runs on over the tiles of a block."""
-    step, lead = kernel.step[kernel.name], kernel.name
-    turns = [loop[lead] for loop in kernel.outer if loop[lead].kind is not LoopKind.BLOCK]
+def around_of(kernel: TensorKernel, name: str) -> list[tuple[AnyCoordinate, int]]:
+    """Return the coordinates of a tile's copy and their extents: blocks, and the step's number.
+
+    They are those of the product *name*.  The number of a step runs on over the tiles of a block.
+    """
+    step = kernel.step[name]
+    blocks, turns = _blocks_and_turns(kernel)
+    own: list[tuple[AnyCoordinate, int]]
+    own = [(loop[name].coordinate, loop[name].extent) for loop in blocks]
     if not turns:
-        return step.coordinate
-    (turn,) = turns
-    return AffineCoordinate(((step.extent, turn.coordinate), (1, step.coordinate)))
+        return [*own, (step.coordinate, step.extent)]
+    (turn,) = (loop[name] for loop in turns)
+    time = AffineCoordinate(((step.extent, turn.coordinate), (1, step.coordinate)))
+    return [*own, (time, turn.extent * step.extent)]
 
 
-def _inner(time: int, step: Level, kernel: TensorKernel) -> Coordinate:
-    """Return the step of a copy whose dimension *time* is the number of its step."""
-    is_one = all(loop[kernel.name].kind is LoopKind.BLOCK for loop in kernel.outer)
-    return Coordinate(time, 0, 1, 0 if is_one else step.extent)
+def _blocks_and_turns(
+    kernel: TensorKernel,
+) -> tuple[list[Mapping[str, Level]], list[Mapping[str, Level]]]:
+    """Return the loops over blocks, and those over the tiles of one."""
+    is_block = [loop[kernel.name].kind is LoopKind.BLOCK for loop in kernel.outer]
+    blocks = [loop for loop, own in zip(kernel.outer, is_block, strict=True) if own]
+    return blocks, [loop for loop, own in zip(kernel.outer, is_block, strict=True) if not own]
 
 
-def _of_producer(cached: Cached) -> Scop:
-    """Return the scop of *cached*, the copy being the producer's."""
-    copy = replace(cached.scop.by_name[cached.copy], role=PRODUCER)
-    own = (copy if s.name == copy.name else s for s in cached.scop.statements)
-    return cached.scop.with_statements(tuple(own))
+def with_producer(
+    kernel: TensorKernel,
+    done: Cached | Packed,
+    sizes: Sequence[int],
+    lead: str,
+    products: Sequence[str],
+) -> TensorKernel:
+    """Return *kernel*, whose scop has the copy of *done*, with that copy as a producer's.
+
+    Its dimensions are those of :func:`around_of` for *lead*, one of the *products*, and the *sizes*
+    of a tile.  The producer's loop is its own: nothing is shifted.
+    """
+    step = kernel.step[lead]
+    blocks, turns = _blocks_and_turns(kernel)
+    outer = [
+        {**loop, done.copy: along(loop[lead], done.outer[depth])}
+        for depth, loop in enumerate(blocks)
+    ]
+    time = done.outer[len(blocks)]
+    for loop in turns:
+        level = replace(loop[lead], coordinate=Coordinate(time, 0, step.extent))
+        outer.append({**loop, done.copy: level})
+    own = Coordinate(time, 0, 1, step.extent if turns else 0)
+    return replace(
+        kernel,
+        outer=tuple(outer),
+        step={**kernel.step, done.copy: replace(step, coordinate=own)},
+        inside=in_order((*kernel.inside, done.copy), products, is_shifted=False),
+        levels={**kernel.levels, done.copy: boxed(done.elements, sizes)},
+        staged=(*kernel.staged, done.array),
+    )
 
 
-def in_order(names: Sequence[str], lead: str, *, is_shifted: bool) -> tuple[str, ...]:
+def in_order(names: Sequence[str], products: Sequence[str], *, is_shifted: bool) -> tuple[str, ...]:
     """Return the statements of a step: copies first, unless products go on meanwhile."""
-    copies = [name for name in names if name != lead]
-    return (lead, *copies) if is_shifted else (*copies, lead)
+    copies = [name for name in names if name not in products]
+    return (*products, *copies) if is_shifted else (*copies, *products)
 
 
 def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:
@@ -343,28 +506,36 @@ def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:
     chunk, is_dealt = None, _is_dealt(problem, product)
     if product.chunk:
         run = product.tiles.step if is_dealt else 0
-        chunk = Chunk({problem.lead: product.term}, product.chunk, is_dealt, run)
+        chunk = Chunk({problem.lead: product.terms[0].term}, product.chunk, is_dealt, run)
     loops = Assembly(problem.group, problem.shapes, problem.gpu, own, chunk=chunk).block_loops()
-    return [part for loop in loops for part in _in_swaths(levels_of(loop), problem, product)]
+    lead, swath = problem.lead, (product.swath, product.in_turn)
+    return [
+        part
+        for loop in loops
+        for part in in_swaths(levels_of(loop), lead, product.row[lead], *swath)
+    ]
 
 
-def _in_swaths(
-    loop: dict[str, Level], problem: Problem, product: Tensor
+def in_swaths(
+    loop: dict[str, Level], lead: str, row: int, size: int, in_turn: bool
 ) -> Iterator[dict[str, Level]]:
     """Yield *loop*, or where it is over tiles of rows and blocks have these in swaths, its digits.
 
         x: tile of rows % 8     y: tile of columns     z: tile of rows / 8
 
     Blocks start in the order of x, y, z: those that run at once share rows and columns in caches.
-    Where tiles are taken in turn, a block has those of all z.
+    Where tiles are taken *in_turn*, a block has those of all z.
+
+    :arg row: the dimension of *lead* whose tiles are in swaths of a *size*, 1: in none.
     """
-    level, size = loop[problem.lead], product.swath
-    if size == 1 or level.coordinate.position != product.row[problem.lead]:
+    level = loop[lead]
+    if size == 1 or level.coordinate.position != row:
         yield loop if size == 1 else {n: replace(own, axis=Y) for n, own in loop.items()}
         return
     count = -(-level.extent // size)
-    for axis, extent, div, mod in ((Z, count, size, 0), (X, size, 1, size)):
-        is_serial = product.in_turn and axis == Z
+    digits = ((Z, count, size, 0), (X, size, 1, size)) if count > 1 else ((X, size, 1, size),)
+    for axis, extent, div, mod in digits:
+        is_serial = in_turn and axis == Z
         kind, width = (LoopKind.SERIAL, 0) if is_serial else (level.kind, extent)
         yield {
             name: replace(own, kind=kind, extent=extent, axis=0 if is_serial else axis, width=width,

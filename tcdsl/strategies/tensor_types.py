@@ -1,11 +1,12 @@
 """Which products tensor cores make: the types of the factors and of the sum, and where.
 
     bfloat16, float16    float32    mma.m16n8k16, wgmma
-    int8, uint8          int32      mma.m16n8k32: exact, sums wrap
-    float8               float32    from sm_89 on as float16, which holds all of both types
-    float64              float64    mma.m16n8k4: as exact as fused multiply-adds
-    float32              float32    wgmma, each product as three of tf32 parts; mma.m16n8k8 as
-                                    tf32, if ``Options(precision="tf32")``; neither, if "ieee";
+    int8, uint8          int32      mma.m16n8k32, wgmma: exact, sums wrap
+    float8               float32    from sm_89 on as float16, which holds all of both types;
+                                    wgmma, promoted, if ``Options(precision="float8")``
+    float64              float64    mma.m16n8k16: as exact as fused multiply-adds
+    float32              float32    wgmma, each product as three of tf32 parts; mma.m16n8k8, wgmma
+                                    as tf32, if ``Options(precision="tf32")``; neither, if "ieee";
                                     rewrites make it float16 or bfloat16 (float16x3, bfloat16)
 
 The two factors are of one type, or of two that have a byte.  PTX ISA, "mma".
@@ -45,6 +46,7 @@ from tcdsl.lang.types.dtypes import (
 )
 from tcdsl.options import Options
 
+_FLOAT8 = (FLOAT8_E4M3, FLOAT8_E5M2)
 SPLIT_TERMS = 224  # that a sum of float32 in parts has more than steps
 # { factor's type: the sum's, the unit, what a chip must have }
 _MADE = {
@@ -81,12 +83,28 @@ def why_not_made(
 
 def is_split(factor: DType, options: Options) -> bool:
     """Return whether a product of *factor* is made as three products of parts."""
-    return factor == FLOAT32 and options.precision in ("float32", "float16x3", "bfloat16")
+    return factor == FLOAT32 and options.precision not in ("ieee", "tf32")
 
 
-def unit_of(factor: DType) -> Unit:
+def has_groups(factor: DType, options: Options, *, is_along: tuple[bool, bool]) -> bool:
+    """Return whether four warps multiply elements of type *factor* together (wgmma).
+
+    They read halves in any direction, others where neighbours are *along* the terms, of rows and of
+    columns; words of rows come by way of registers else.
+    """
+    if factor.size_bytes == 1:
+        return all(is_along) and (factor in (INT8, UINT8) or is_truncated(factor, options))
+    return factor.is_half or (factor == FLOAT32 and is_along[1])
+
+
+def is_truncated(factor: DType, options: Options) -> bool:
+    """Return whether sums of products of *factor* may be cut, so that steps are promoted."""
+    return factor in _FLOAT8 and options.precision == "float8"
+
+
+def unit_of(factor: DType, *, is_truncated: bool = False) -> Unit:
     """Return the unit that multiplies elements of type *factor*."""
-    return _MADE[factor][1]
+    return Unit.TENSOR_FP8 if is_truncated else _MADE[factor][1]
 
 
 def loads_of(factor: DType, *, is_along: bool) -> int:
@@ -95,7 +113,7 @@ def loads_of(factor: DType, *, is_along: bool) -> int:
     Matrices of 8 x 8 are loaded four at a time (ldmatrix), halves in any direction, other elements
     where neighbours are *along* the terms; else it is word by word, or byte by byte.
     """
-    conversions = 8 if factor in (FLOAT8_E4M3, FLOAT8_E5M2) else 4 if factor == FLOAT32 else 0
+    conversions = 8 if factor in _FLOAT8 else 4 if factor == FLOAT32 else 0
     match factor.size_bytes:
         case 8:
             return 2

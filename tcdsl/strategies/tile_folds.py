@@ -32,7 +32,7 @@ from tcdsl.rewrites.scop.rfactor import (
     rfactor,
     why_not_rfactored,
 )
-from tcdsl.schedule.fusion import Group, textual
+from tcdsl.schedule.fusion import textual
 from tcdsl.strategies.fragments import (
     COLUMNS,
     HALF,
@@ -95,9 +95,7 @@ def without_folds(problem: Problem) -> Problem:
     folds = folds_of(problem)
     if not folds:
         return problem
-    members = tuple(name for name in problem.group.members if name not in folds)
-    axes = tuple({name: axis[name] for name in members} for axis in problem.group.axes)
-    return replace(problem, group=Group(members, axes))
+    return problem.of([name for name in problem.group.members if name not in folds])
 
 
 def why_not_folded(problem: Problem, name: str, row: Axis, column: Axis) -> str | None:

@@ -18,6 +18,8 @@ import numpy as np
 from tcdsl.interp.arithmetic import Array
 from tcdsl.lang.types.dtypes import (
     BFLOAT16,
+    FLOAT8_E4M3,
+    FLOAT8_E5M2,
     FLOAT16,
     FLOAT32,
     FLOAT64,
@@ -34,7 +36,7 @@ from tcdsl.runtime.arrays import ArraySpec, spec
 from tcdsl.testing.random_inputs import LAYOUTS, VALUES, laid_out, subscripts, values
 from tcdsl.testing.random_programs import Draft, Extent, Known, Written, declared
 
-TYPES = (FLOAT32, BFLOAT16, FLOAT16, INT8, FLOAT64, UINT8)
+TYPES = (FLOAT32, BFLOAT16, FLOAT16, INT8, FLOAT64, UINT8, FLOAT8_E4M3, FLOAT8_E5M2)
 MOST_RESULTS = 3
 _BLOCK = 65_521  # random values that long arrays repeat: a prime, so that no two rows are alike
 _GAP = 3  # elements before or after what is read, at most

@@ -161,9 +161,9 @@ def contractions(
     convolutions of one to three dimensions with strides, dilations, guarded padding, groups, of
     each channel alone, transposed, and their gradients; chains of products, several products of one
     operand, sums of two, products of three operands.  Operands are transposed, sliced, strided,
-    reversed, gathered, scaled, converted, masked; types float, bfloat16, half, double, and int8 and
-    uint8 with int32 results.  Up to three statements use the results: bias, activation, residual,
-    reductions, softmax, stores with a stride.  Nothing that is drawn warns.
+    reversed, gathered, scaled, converted, masked; types float, bfloat16, half, double, float8, and
+    int8 and uint8 with int32 results.  Up to three statements use the results: bias, activation,
+    residual, reductions, softmax, stores with a stride.  Nothing that is drawn warns.
 
     :arg sizes: "small": some 300,000 multiplications a statement at most, for the emulator and the
         CPU; "real": extents of 1 to 8192, some 2^24 multiplications (2^37 without values), for a

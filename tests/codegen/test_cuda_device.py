@@ -199,6 +199,16 @@ OTHER_USES = {
         " tc_wgmma_promoted<1, 64, 4, 64, 64, 1, 64, 64, 0>(sums, s, 0, s, 4096);"
         " p[0] = (int)sums[5];"
     ),
+    "tc_wgmma_of": (
+        "__shared__ __align__(1024) uint8_t s[16384]; int32_t sums[32] = {};"
+        " tc_wgmma_of<tc_of_u8_u8, 64, 4, 128, 64, 1, 128, 64, 1>(sums, s, 0, s, 8192);"
+        " p[0] = sums[5];"
+    ),
+    "tc_wgmma_of_promoted": (
+        "__shared__ __align__(1024) uint8_t s[16384]; float sums[32] = {};"
+        " tc_wgmma_of_promoted<tc_of_e4m3_e5m2, 64, 4, 128, 64, 1, 128, 64, 1>("
+        "sums, s, 0, s, 8192); p[0] = (int)sums[5];"
+    ),
     "tc_wgmma_f32": (
         "__shared__ __align__(1024) float s[4096]; float sums[32] = {};"
         " tc_wgmma_f32<64, 1, 32, 64, 1, 64, 32, 0>(sums, s, 0, s + 2048, 0); p[0] = (int)sums[5];"

@@ -83,7 +83,8 @@ def test_tiles(
     source, shapes = source_of("nn", types, {"m": 130, "n": 72, "k": 144})
     config = {
         "rows": rows // 2 if types[0] == "float64" and rows == 64 else rows, "columns": columns,
-        "warp_rows": 2, "warp_columns": 2, "step": step // BY_NAME[types[0]].size_bytes,
+        "warp_rows": 2, "warp_columns": 2,
+        "step": 16 if types[0] == "float64" else step // BY_NAME[types[0]].size_bytes,
         "stages": 3, "together": 1,
     }  # fmt: skip
     (weighed,) = cuda_unit(source, *shapes).done.plan.weighed
@@ -128,7 +129,7 @@ def test_float32_as_tf32(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = source_of(form, ("float32", "float32"))
     assert "tc_mma_of" not in cuda_unit(source, *shapes).source.functions
     options = Options(precision="tf32")
-    unit = cuda_unit(source, *shapes, options=options)
+    unit = cuda_unit(source, *shapes, gpu=load_chip("a100"), options=options)
     assert "tc_mma_of" in unit.source.functions
     (program,) = emulated([unit])
     a, b = drawn(("float32", "float32"), shapes)
@@ -206,7 +207,7 @@ extern "C" __global__ void k_{of}(tc_of_{of}::S *out, const tc_of_{of}::A *a) {{
   for (int i = threadIdx.x; i < 64 * {line}; i += 32) x[i] = a[i];
   __syncthreads();
   tc_of_{of}::S sums[64] = {{}};
-  tc_mma_of<tc_of_{of}, 2, 8, 1, {line}, 1, {line}, 1>(sums, x, 0, (tc_of_{of}::B *)x, 0);
+  tc_mma_of<tc_of_{of}, 2, 8, {units}, {line}, 1, {line}, 1>(sums, x, 0, (tc_of_{of}::B *)x, 0);
   for (int i = 0; i < 64; i++) out[threadIdx.x * 64 + i] = sums[i];
 }}
 """
@@ -218,13 +219,15 @@ extern "C" __global__ void k_{of}(tc_of_{of}::S *out, const tc_of_{of}::A *a) {{
     [
         ("i8_u8", "sm_80", "mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32", 16),
         ("e4m3_e5m2", "sm_89", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 32),
-        ("f64_f64", "sm_80", "mma.sync.aligned.m8n8k4.row.col.f64", 32),
-        ("f64_f64", "sm_90", "mma.sync.aligned.m16n8k4.row.col.f64", 16),
+        ("f64_f64", "sm_80", "mma.sync.aligned.m8n8k4.row.col.f64", 128),
+        ("f64_f64", "sm_90", "mma.sync.aligned.m16n8k16.row.col.f64", 16),
         ("f32_f32", "sm_80", "mma.sync.aligned.m16n8k8.row.col.f32.tf32", 16),
     ],
 )  # fmt: skip
 def test_instructions(of: str, arch: str, instruction: str, count: int) -> None:
     line = 128 // {"f64": 8, "f32": 4}.get(of[:3], 1)
-    text = header_text(frozenset({"mma_of"})) + USE.format(of=of, line=line)
+    text = header_text(frozenset({"mma_of"})) + USE.format(
+        of=of, line=line, units=4 if of[:3] == "f64" else 1
+    )
     ptx = compile_cuda(text, arch, ptx=True).decode()
     assert ptx.count(instruction) == count and ".local" not in ptx

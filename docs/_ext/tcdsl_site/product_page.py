@@ -51,7 +51,7 @@ class Other:
     shapes: tuple[tuple[int, ...], ...]
     dtype: str = "bfloat16"
     chip: str = "h200"
-    precision: Literal["float32", "ieee", "tf32", "float16x3", "bfloat16"] = "float32"
+    precision: Literal["float32", "ieee", "tf32", "float16x3", "bfloat16", "float8"] = "float32"
 
 
 NN = "C(m, n) +=! A(m, k) * B(k, n)"
@@ -79,6 +79,7 @@ OTHERS = (
     Other("an A100", NN, SQUARE, chip="a100"),
     Other("", NN, SQUARE, "int8"),
     Other("", NN, SQUARE, "float8_e4m3"),
+    Other('precision="float8"', NN, SQUARE, "float8_e4m3", precision="float8"),
     Other("", NN, SQUARE, "float64"),
     Other('precision="tf32"', NN, SQUARE, "float32", precision="tf32"),
     Other("", NN, SQUARE, "float32"),
@@ -95,6 +96,8 @@ CALLS = {
     "tc_wgmma<": "wgmma",
     "tc_wgmma_promoted<": "wgmma",
     "tc_wgmma_f32<": "wgmma",
+    "tc_wgmma_of<": "wgmma",
+    "tc_wgmma_of_promoted<": "wgmma",
     "tc_mma<": "mma.sync",
     "tc_mma_of<": "mma.sync",
 }

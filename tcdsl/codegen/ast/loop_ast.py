@@ -14,8 +14,10 @@ from tcdsl.codegen.ast.build import as_factor, binary, number
 from tcdsl.codegen.ast.isl_code import C, IslCode, Macros
 from tcdsl.codegen.ast.nodes import Binary, Code
 from tcdsl.codegen.ast.whole_iterations import framed
+from tcdsl.costmodel.locality import array_strides
 from tcdsl.lang import comprehension as lang
 from tcdsl.lang.types.dtypes import INT32
+from tcdsl.poly.bulk_copies import numbers_of, walked
 from tcdsl.poly.isl_utils import isl_options
 from tcdsl.poly.loop_tree import Loop, Node, loops_of, schedule_of
 from tcdsl.poly.lowering import builder_of
@@ -24,6 +26,7 @@ from tcdsl.records import dataclass
 from tcdsl.schedule.placement import Placement, Space, local_functions
 
 _FRAME = "frame"
+REQUEST = "request", -1  # the key in Leaf.local of the numbers that a bulk copy's request takes
 LocalKey = tuple[str, str]  # array, the access's subscripts as text
 
 
@@ -208,6 +211,8 @@ class _LeafCollector:
                 if placement is not None or _divides(access):
                     affs = _index(self.scop, statement, access, placement)
                     found.append(((access.array, position), affs))
+            if statement.bulk is not None:
+                found.append((REQUEST, _numbers(self.scop, statement)))
             self._functions[statement.name] = found
         return self._functions[statement.name]
 
@@ -256,6 +261,20 @@ def _index(
     if placement is None:
         return list(functions.values())
     return local_functions(placement, access, statement, functions)
+
+
+def _numbers(scop: Scop, copy: Statement) -> list[isl.PwAff]:
+    """Return the numbers that a request for *copy* takes."""
+    assert copy.bulk is not None
+    builder = builder_of(copy.indices, copy.name, scop.sizes)
+    array = scop.arrays[copy.reads[0].array]
+    dims = walked(array, array_strides(array), copy.bulk)
+    found = []
+    for one in numbers_of(copy, array, dims):
+        function = builder.affine(one)
+        assert function is not None, "sums and quotients"
+        found.append(function)
+    return found
 
 
 def _convert(node: isl.AstNode, leaves: Mapping[str, Leaf], code: IslCode) -> AstNode:

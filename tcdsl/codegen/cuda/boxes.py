@@ -5,22 +5,41 @@
         A[128 c0 + c4, 64 c2 + c5]             64 * c2, 128 * c0);
 
 The loops must be whole.  Where the array has no element a box has zeros, as a padded copy does.
+Of a tile whose lines are digits of one number (poly/bulk_copies.py) there is a request for each
+128 bytes of its lines: of a box, or of rows of pixels::
+
+    for c4, c5:                            tc_copy_pixels<4, 128>(
+      I.tile[c2 % 4, c4, c5] =      --->       I.tile + (c2 % 4) * 8192, I.map, w_barriers, c2,
+        I[n, h + r - 1, w + s - 1, c]          64 * c, w - 1, h - 1, n, s, r);
 """
 
 from collections.abc import Sequence
 
 from tcdsl.codegen.ast import loop_ast
-from tcdsl.codegen.ast.build import ZERO, as_factor, binary, call, simplified, substituted, template
+from tcdsl.codegen.ast.build import (
+    ZERO,
+    as_factor,
+    binary,
+    call,
+    code,
+    simplified,
+    substituted,
+    template,
+)
+from tcdsl.codegen.ast.loop_ast import REQUEST
 from tcdsl.codegen.ast.nodes import Code, Evaluate, Name, Node
 from tcdsl.codegen.cuda.grids import extent_counts
 from tcdsl.codegen.cuda.products import variables_of
-from tcdsl.codegen.cuda.source import TensorMap
+from tcdsl.codegen.cuda.source import TFLOAT32, TensorMap
 from tcdsl.codegen.cuda.statements import CudaStatementPrinter
 from tcdsl.codegen.names import Names
 from tcdsl.costmodel.locality import array_strides
+from tcdsl.errors import INTERNAL
+from tcdsl.lang.types.dtypes import FLOAT32
+from tcdsl.poly.bulk_copies import is_box, walked, why_not_brought
 from tcdsl.poly.isl_utils import Extent, greatest
 from tcdsl.poly.loop_tree import Coordinate, Loop
-from tcdsl.poly.scop import EventKind, Scop, Statement
+from tcdsl.poly.scop import Accumulation, Array, BulkCopy, EventKind, Scop, Statement
 
 LINE_BYTES = 128  # of one line of a box, and of an atom: see device/cuda/wgmma.cuh
 BARRIERS = "w_barriers"
@@ -29,6 +48,8 @@ BARRIER_BYTES = 8
 
 def tensor_map(scop: Scop, copy: Statement, sizes: Sequence[str]) -> TensorMap:
     """Return the map of what *copy* reads, with its boxes; of open *sizes*, functions of them."""
+    if copy.bulk is not None:
+        return _map_of_lines(scop, copy, copy.bulk)
     array, tile = (scop.arrays[one.array] for one in (copy.reads[0], copy.write))
     element = array.dtype.size_bytes
     most, box = (tuple(map(_number, own)) for own in (array.shape, tile.shape[-array.rank :]))
@@ -36,7 +57,33 @@ def tensor_map(scop: Scop, copy: Statement, sizes: Sequence[str]) -> TensorMap:
     box = (*box[:-1], LINE_BYTES // element)
     is_open = any(not isinstance(extent, int) for extent in array.shape)
     counts = [extent_counts(extent, sizes) for extent in array.shape[::-1] if is_open]
-    return TensorMap(array.dtype.name, most[::-1], strides[::-1], box[::-1], tuple(counts))
+    dtype = _type_of(scop, copy)
+    return TensorMap(dtype, most[::-1], strides[::-1], box[::-1], tuple(counts))
+
+
+def _type_of(scop: Scop, copy: Statement) -> str:
+    """Return as what *copy* brings elements: those multiplied as tf32 are rounded to it."""
+    own, dtype = copy.write.array, scop.arrays[copy.reads[0].array].dtype
+    readers = (s for s in scop.statements if any(read.array == own for read in s.reads))
+    is_direct = all(reader.accumulation is Accumulation.DIRECT for reader in readers)
+    return TFLOAT32 if dtype == FLOAT32 and is_direct else dtype.name
+
+
+def _map_of_lines(scop: Scop, copy: Statement, bulk: BulkCopy) -> TensorMap:
+    """Return the map of what *copy* reads, whose lines' places are *bulk*."""
+    array, tile = (scop.arrays[one.array] for one in (copy.reads[0], copy.write))
+    element, lines = array.dtype.size_bytes, _number(tile.shape[-2])
+    dims = walked(array, array_strides(array), bulk)
+    sizes = (_number(array.shape[bulk.near]), *(one.size for one in dims))
+    strides = tuple(element * one.stride for one in dims)
+    at_once = LINE_BYTES // element
+    if is_box(dims):
+        box = (at_once, *(1 for _ in dims[1:]), lines)
+        return TensorMap(_type_of(scop, copy), sizes, strides, box)
+    lower, upper = zip(*(one.corners for one in dims[:-1]), strict=True)
+    steps = tuple(one.of.step for one in dims[:-1])
+    pixels = (at_once, lines)
+    return TensorMap(_type_of(scop, copy), sizes, strides, pixels, (), (lower, upper), steps)
 
 
 def _number(extent: Extent) -> int:
@@ -46,14 +93,17 @@ def _number(extent: Extent) -> int:
 
 
 def map_name(names: Names, copy: Statement) -> str:
-    """Return what the map of *copy* is called; boxes of one array differ."""
-    return names.of("map", f"{copy.write.array}.map")
+    """Return what the map of *copy* is called.
+
+    Boxes of one array differ, and copies of several arrays may fill one tile.
+    """
+    return names.of("map", f"{copy.name.removesuffix('_copy')}.map")
 
 
-def box_copy(
+def box_copies(
     printer: CudaStatementPrinter, node: loop_ast.AstNode, step: Loop, stages: int
-) -> Evaluate:
-    """Return the call for the copy of *printer*, which is below the whole loops *node*.
+) -> list[Evaluate]:
+    """Return the calls for the copy of *printer*, which is below the whole loops *node*.
 
     :arg step: the loop that takes the *stages* in turn.
     """
@@ -61,21 +111,40 @@ def box_copy(
     tile = printer.context.placements[statement.write.array]
     zeros: dict[str, Code] = dict.fromkeys(variables_of(node), ZERO)
     first = printer.moved(lambda at: simplified(substituted(at, zeros)))
-    array = printer.scop.arrays[statement.reads[0].array]
-    indices = [
-        simplified(at if origin == 0 else binary(at, "-", _number(origin)))
-        for at, origin in zip(
-            first.outside_subscripts(statement.reads[0]), array.origin, strict=True
-        )
-    ]
     coordinate = step.coordinates[statement.name]
     assert isinstance(coordinate, Coordinate) and (coordinate.shift, coordinate.div) == (0, 1)
     use = first.leaf.iterators[coordinate.position]
     to = Name(printer.names.of("array", statement.write.array))
     place = binary(to, "+", first.offset_in_tile(statement.write, tile))
     map_ = map_name(printer.names, statement)
-    sizes = [stages, tile.extents[-1], tile.rows]
-    return Evaluate(template("tc_copy_box", sizes, place, map_, BARRIERS, use, *indices[::-1]))
+    if statement.bulk is None:
+        sizes = [stages, tile.extents[-1], tile.rows]
+        indices = _indices(first, printer.scop.arrays[statement.reads[0].array])
+        copy = template("tc_copy_box", sizes, place, map_, BARRIERS, use, *indices)
+        return [Evaluate(copy)]
+    if reason := why_not_brought(printer.scop, statement):
+        raise INTERNAL(where=f"printing {statement.name}", what=reason, repro="the program")
+    array = printer.scop.arrays[statement.reads[0].array]
+    at_once = LINE_BYTES // array.dtype.size_bytes
+    function, sizes = "tc_copy_box", [stages, at_once, tile.rows]
+    if not is_box(walked(array, array_strides(array), statement.bulk)):
+        function, sizes = "tc_copy_pixels", [stages, tile.rows]
+    found = []
+    for begin in range(0, tile.extents[-1], at_once):
+        values = {**zeros, list(zeros)[-1]: code(begin)}
+        at = [simplified(substituted(own, values)) for own in printer.leaf.local[REQUEST]]
+        to_ = binary(place, "+", begin * tile.rows) if begin else place
+        found.append(Evaluate(template(function, sizes, to_, map_, BARRIERS, use, *at)))
+    return found
+
+
+def _indices(first: CudaStatementPrinter, array: Array) -> list[Code]:
+    """Return where the box of the copy of *first* begins, the innermost dimension first."""
+    subscripts = first.outside_subscripts(first.statement.reads[0])
+    return [
+        simplified(at if origin == 0 else binary(at, "-", _number(origin)))
+        for at, origin in zip(subscripts[::-1], array.origin[::-1], strict=True)
+    ]
 
 
 def event_nodes(printer: CudaStatementPrinter, sums: Sequence[str]) -> list[Node]:
@@ -95,4 +164,4 @@ def event_nodes(printer: CudaStatementPrinter, sums: Sequence[str]) -> list[Node
         return [Evaluate(template("tc_await", [event.stages], BARRIERS, use))]
     use = binary(use, "-", event.lag) if event.lag else use
     release = Evaluate(template("tc_release", [event.stages], BARRIERS, use))
-    return [Evaluate(template("tc_leave_products", [event.lag])), release]
+    return [Evaluate(template("tc_leave_products", [event.left])), release]

@@ -33,7 +33,7 @@ from tcdsl.codegen.ast.nodes import Code, Declare, Evaluate, If, Literal, Name, 
 from tcdsl.codegen.ast.opened_loops import is_without_loop, unopened_loops
 from tcdsl.codegen.ast.walk import names, of_statement
 from tcdsl.codegen.c.statements import constant
-from tcdsl.codegen.cuda.boxes import box_copy
+from tcdsl.codegen.cuda.boxes import box_copies
 from tcdsl.codegen.cuda.kernel import AXES, KernelText
 from tcdsl.codegen.cuda.lanes import LanesPrinter
 from tcdsl.codegen.cuda.late_checks import late_checks
@@ -83,7 +83,7 @@ class LoopPrinter:
             case loop_ast.Mark(name=name, body=body) if (
                 self.text.loops[name].kind is LoopKind.COLLECTIVE
             ):
-                return [self._product(node, active)]
+                return self._product(node, active)
             case loop_ast.Mark(name=name, body=body):
                 return self._sequence([body], (*pending, self.text.loops[name]), active)
             case loop_ast.If():
@@ -112,27 +112,30 @@ class LoopPrinter:
                 self.text.eliminated = before
                 return [leaf]
 
-    def _product(self, node: loop_ast.Mark, active: Sequence[Code]) -> Node:
+    def _product(self, node: loop_ast.Mark, active: Sequence[Code]) -> list[Node]:
         """Return a statement that all threads of a warp run together, or one for all."""
         (leaf,) = loop_ast.leaves(node)
         if self.text.scop.by_name[leaf.statement].role == PRODUCER:
-            return self._box(node, leaf, active)
+            return self._boxes(node, leaf, active)
         fragment = fragment_of(leaf.statement, self.text.mapped.paths[leaf.statement])
         guards = self.leaves.guards(leaf, active)
         if fragment is None or guards or not is_whole(node, self.text.loops):
             why = f"{leaf.statement} is not what an instruction multiplies, or not whole"
             raise INTERNAL(where=f"printing {self.text.name}", what=why, repro="the program")
-        return replace(product(self.text.printer(leaf), node, fragment), statement=leaf.statement)
+        own = product(self.text.printer(leaf), node, fragment)
+        return [replace(own, statement=leaf.statement)]
 
-    def _box(self, node: loop_ast.Mark, leaf: loop_ast.Leaf, active: Sequence[Code]) -> Node:
-        """Return the copy of a whole box."""
+    def _boxes(
+        self, node: loop_ast.Mark, leaf: loop_ast.Leaf, active: Sequence[Code]
+    ) -> list[Node]:
+        """Return the copy of a whole box, or of some."""
         guards = self.leaves.guards(leaf, active, is_pinned=False)
         if guards or self.text.pipeline is None or not is_whole(node, self.text.loops):
             why = f"{leaf.statement} is no copy of a whole box"
             raise INTERNAL(where=f"printing {self.text.name}", what=why, repro="the program")
         steps, stages = self.text.pipeline.path[-1], self.text.pipeline.stages
-        copied = box_copy(self.text.printer(leaf), node, steps, stages)
-        return replace(copied, statement=leaf.statement)
+        copies = box_copies(self.text.printer(leaf), node, steps, stages)
+        return [replace(copy, statement=leaf.statement) for copy in copies]
 
     def _sequence(
         self,

@@ -20,9 +20,9 @@ from tcdsl.codegen.cuda.statements import CudaStatementPrinter
 from tcdsl.codegen.passes.turns import covers
 from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Expr, Index, walk
-from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32
+from tcdsl.lang.types.dtypes import BFLOAT16
 from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, Loop, LoopKind
-from tcdsl.poly.scop import Access, Statement
+from tcdsl.poly.scop import Access, Accumulation, Statement
 from tcdsl.records import dataclass
 from tcdsl.schedule.placement import Placement, Placements
 
@@ -113,11 +113,9 @@ def product(printer: CudaStatementPrinter, node: loop_ast.AstNode, fragment: Fra
     terms = statement.indices[fragment.term[0]]
     arguments: list[Code] = [sums]
     is_group = fragment.threads > WARP
-    sizes = (
-        [fragment.column[1]]
-        if is_group
-        else [fragment.row[1] // ROWS, fragment.column[1] // COLUMNS]
-    )
+    sizes: list[int | str] = [fragment.row[1] // ROWS, fragment.column[1] // COLUMNS]
+    if is_group:
+        sizes = [fragment.column[1]]
     types = [printer.scop.arrays[read.array].dtype for read in (rows, columns)]
     sizes.append(fragment.term[1] * types[0].size_bytes // BYTES)
     for read in (rows, columns):
@@ -126,17 +124,16 @@ def product(printer: CudaStatementPrinter, node: loop_ast.AstNode, fragment: Fra
         sizes += [tile.extents[-1], *lines, int(_mentions(read.subscripts[-1], terms))]
         name = Name(printer.names.of("array", read.array))
         arguments += [name, first.offset_in_tile(read, tile)]
-    if types[0] == FLOAT32 and is_group:
-        sizes[1] = fragment.groups
-        return Evaluate(replace(template("tc_wgmma_f32", sizes, *arguments), participants="xz"))
-    if not types[0].is_half:
-        of = "_".join(["tc_of", *map(suffix, types)])
-        return Evaluate(replace(template("tc_mma_of", [of, *sizes], *arguments), participants="x"))
-    is_bfloat = int(types[0] == BFLOAT16)
     function = "tc_wgmma" if is_group else "tc_mma"
-    if statement.is_promoted:
-        function = f"{function}_promoted"
-    call = template(function, [is_bfloat, *sizes], *arguments)
+    if statement.accumulation is Accumulation.SPLIT:
+        function, sizes[1] = "tc_wgmma_f32", fragment.groups
+    elif types[0].is_half:
+        sizes.insert(0, int(types[0] == BFLOAT16))
+    else:
+        function += "_of"
+        sizes.insert(0, "_".join(["tc_of", *map(suffix, types)]))
+    function += "_promoted" if statement.accumulation is Accumulation.PROMOTED else ""
+    call = template(function, sizes, *arguments)
     return Evaluate(replace(call, participants="xz" if is_group else "x"))
 
 

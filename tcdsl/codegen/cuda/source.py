@@ -41,18 +41,25 @@ class Overlap(StrEnum):
     WAITS_LAST = "waits last"  # before, and its threads wait for that at their end
 
 
+TFLOAT32 = "tfloat32"  # float32 that copies round to the nearest tf32
+
+
 @dataclass(frozen=True, slots=True)
 class TensorMap:
     """What a copy of whole boxes knows of its array; the innermost dimension is first.
 
     Lines of a box have 128 bytes, of which vectors of 16 change places (the swizzle of 128 bytes).
+    With *corners*, lower and upper, a copy is of rows of pixels (im2col): of *box*, neighbours of a
+    pixel and pixels, each along a dimension a *step* after the one before.
     """
 
-    dtype: str
+    dtype: str  # a type's name, or TFLOAT32
     sizes: tuple[int, ...]
     strides: tuple[int, ...]  # in bytes, of all dimensions but the first, whose neighbours are
     box: tuple[int, ...]
     counts: tuple["Counts", ...] = ()  # the sizes, where some are open: the others are the greatest
+    corners: tuple[tuple[int, ...], ...] = ()  # of all dimensions but the first and the last
+    steps: tuple[int, ...] = ()  # of the same
 
     def at(self, integers: Sequence[int]) -> "TensorMap":
         """Return the map at the open sizes among *integers*: beyond them a box has zeros."""
@@ -63,14 +70,16 @@ class TensorMap:
 
     def to_json(self) -> list[Any]:
         counts = [[count.to_json() for count in own] for own in self.counts]
-        return [self.dtype, list(self.sizes), list(self.strides), list(self.box), counts]
+        pixels = [[*map(list, self.corners), list(self.steps)]] if self.corners else []
+        return [self.dtype, list(self.sizes), list(self.strides), list(self.box), counts, *pixels]
 
     @classmethod
     def from_json(cls, data: Any) -> "TensorMap":
-        dtype, *numbers, counts = data
+        dtype, *numbers = data[:4]
         sizes, strides, box = (tuple(map(int, own)) for own in numbers)
-        read = (tuple(map(Count.from_json, own)) for own in counts)
-        return cls(str(dtype), sizes, strides, box, tuple(read))
+        read = (tuple(map(Count.from_json, own)) for own in data[4])
+        *corners, steps = (tuple(map(int, own)) for own in (data[5] if len(data) > 5 else [[]]))
+        return cls(str(dtype), sizes, strides, box, tuple(read), tuple(corners), steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,13 @@
 /* As run.py makes it: of an array, and of the box of one copy; innermost dimension first. */
 struct Map {
   uint64_t address, rank, element; /* bytes of an element */
+  uint64_t has_pixels;             /* a copy is of rows of pixels, not of a box */
+  uint64_t is_rounded;             /* float32, to tf32 */
   uint64_t sizes[5], strides[5];   /* strides in bytes */
-  uint64_t box[5];
+  uint64_t box[5];                 /* of pixels: neighbours, and how many pixels */
+  /* Of pixels: the first place along each dimension but the first and the last, from the start, and
+   * the last one from the end; and from one place to the next. */
+  int64_t lower[5], upper[5], steps[5];
 };
 
 struct Box {
@@ -164,23 +169,61 @@ static void read_box(const Map &map, const int *indices, char *to, Site site) {
   }
 }
 
-EMU_LOCAL void emu_copy_box(void *to, const void *of, const int *indices, const void *place,
-                            const char *file, int line) {
-  const Site site = {file, line, EMU_CALLER};
-  const Map &map = *(const Map *)of;
-  uint64_t size = map.element;
-  for (uint64_t d = 0; d < map.rank; ++d) size *= map.box[d];
-  const uint64_t width = map.box[0] * map.element;
-  Phases &one = *phases_at(place, site);
+/* To the nearest of 11 bits, ties to even. */
+static void round_to_tf32(uint32_t *words, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i)
+    if ((words[i] & 0x7f800000u) != 0x7f800000u)
+      words[i] = (words[i] + 0xfffu + (words[i] >> 13 & 1)) & ~0x1fffu;
+}
+
+/* What rows of pixels hold: the first is at *indices* (of the first of its neighbours), and all are
+ * read *offsets* further on.  The next one is a step further along the second dimension, while that
+ * is not beyond the upper corner; else at its lower corner, and a step further along the third one.
+ * The last dimension has no corners.  (PTX ISA, "im2col mode") */
+static void read_pixels(const Map &map, const int *indices, const int *offsets, char *to, Site site) {
+  const int last = (int)map.rank - 1;
+  int64_t at[5], end[5];
+  for (int d = 0; d <= last; ++d) at[d] = indices[d];
+  for (int d = 1; d < last; ++d) {
+    end[d] = (int64_t)map.sizes[d] - 1 + map.upper[d];
+    if (at[d] < map.lower[d] || at[d] > end[d])
+      fail(OUT_OF_BOUNDS, site, "the first pixel is outside the corners along dimension %d", d);
+    if (offsets[d - 1] < 0) fail(OUT_OF_BOUNDS, site, "an offset of pixels is below 0");
+  }
+  for (uint64_t pixel = 0; pixel < map.box[1]; ++pixel) {
+    for (uint64_t e = 0; e < map.box[0]; ++e, to += map.element) {
+      bool is_there = true;
+      uint64_t address = map.address;
+      for (int d = 0; d <= last; ++d) {
+        const int64_t own = at[d] + (d == 0 ? (int64_t)e : d < last ? offsets[d - 1] : 0);
+        is_there &= own >= 0 && own < (int64_t)map.sizes[d];
+        address += (uint64_t)own * map.strides[d];
+      }
+      memset(to, 0, map.element);
+      if (is_there) {
+        check_access<false, false>(address, map.element, map.element, site);
+        memcpy(to, (const void *)address, map.element);
+      }
+    }
+    int d = 1;
+    while (d < last && (at[d] += map.steps[d]) > end[d]) {
+      at[d] = map.lower[d];
+      ++d;
+    }
+    if (d == last) ++at[d];
+  }
+}
+
+/* Put what has been read, *plain*, on its way to its swizzled place. */
+static void send_box(void *to, char *plain, uint64_t size, const Map &map, Phases &one, Site site) {
   if (((uintptr_t)to - dynamic_shared_address()) % 1024)
     fail(MISALIGNED, site, "a box's place in shared memory is at no multiple of 1024 bytes");
-  if (width != 128) fail(LIMIT, site, "lines of a box have 128 bytes, not %d", (int)width);
   check_access<true, false>((uintptr_t)to, size, 16, site);
   check_copied_memory((uintptr_t)to, 0, site);
-  char *plain = (char *)malloc(size), *bytes = (char *)malloc(size);
+  char *bytes = (char *)malloc(size);
   Box *box = (Box *)launch_memory(sizeof(Box));
   *box = {nullptr, (char *)to, size, bytes, current->index, now, site};
-  read_box(map, indices, plain, site);
+  if (map.is_rounded) round_to_tf32((uint32_t *)plain, size / 4);
   for (uint64_t i = 0; i < size; i += 16) /* 16 bytes change places within a line of 128 */
     memcpy(bytes + (i ^ (i / 128 % 8 * 16)), plain + i, 16);
   free(plain);
@@ -192,6 +235,37 @@ EMU_LOCAL void emu_copy_box(void *to, const void *of, const int *indices, const 
   Box **last = &one.boxes;
   while (*last) last = &(*last)->next;
   *last = box;
+}
+
+static char *room_of(const Map &map, uint64_t size, Site site) {
+  const uint64_t width = map.box[0] * map.element;
+  if (width != 128) fail(LIMIT, site, "lines of a box have 128 bytes, not %d", (int)width);
+  return (char *)malloc(size);
+}
+
+EMU_LOCAL void emu_copy_box(void *to, const void *of, const int *indices, const void *place,
+                            const char *file, int line) {
+  const Site site = {file, line, EMU_CALLER};
+  const Map &map = *(const Map *)of;
+  uint64_t size = map.element;
+  for (uint64_t d = 0; d < map.rank; ++d) size *= map.box[d];
+  Phases &one = *phases_at(place, site);
+  char *plain = room_of(map, size, site);
+  if (map.has_pixels) fail(LIMIT, site, "a copy of a box by a map of pixels");
+  read_box(map, indices, plain, site);
+  send_box(to, plain, size, map, one, site);
+}
+
+EMU_LOCAL void emu_copy_pixels(void *to, const void *of, const int *indices, const int *offsets,
+                               const void *place, const char *file, int line) {
+  const Site site = {file, line, EMU_CALLER};
+  const Map &map = *(const Map *)of;
+  const uint64_t size = map.element * map.box[0] * map.box[1];
+  Phases &one = *phases_at(place, site);
+  char *plain = room_of(map, size, site);
+  if (!map.has_pixels) fail(LIMIT, site, "a copy of pixels by a map of boxes");
+  read_pixels(map, indices, offsets, plain, site);
+  send_box(to, plain, size, map, one, site);
 }
 
 /* At the end of a block: what is still on its way would arrive in another one's memory. */

@@ -7,16 +7,16 @@
 
 struct Product {
   Product *next; /* issued after this one */
-  void (*run)(float *, const uint16_t *, int, const uint16_t *, int);
-  float *sums;
-  const uint16_t *A, *B;
+  void (*run)(void *, const void *, int, const void *, int);
+  void *sums;
+  const void *A, *B;
   int a, b;
   Site site;
 };
 static Product *spare_products; /* of this launch */
 
-EMU_LOCAL void emu_product(void (*run)(float *, const uint16_t *, int, const uint16_t *, int),
-                           float *sums, const uint16_t *A, int a, const uint16_t *B, int b,
+EMU_LOCAL void emu_product(void (*run)(void *, const void *, int, const void *, int),
+                           void *sums, const void *A, int a, const void *B, int b,
                            const char *file, int line) {
   Product **place = &current->products;
   while (*place) place = &(*place)->next;

@@ -83,7 +83,7 @@ from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, FLOAT16, FLOAT32, FLOAT64, INT32, DType
 from tcdsl.poly.isl_utils import Extent, dim_bounds, minus
 from tcdsl.poly.lowering import Bounds, access, box, builder_of, guarded_reads
-from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.poly.scop import Accumulation, Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.packing import Factor, factor_of
 from tcdsl.rewrites.scop.repacking import wide_strides
@@ -424,7 +424,7 @@ def _add_product(
     one, other = (_of_parts(*pair) for pair in zip(factors, operands, strict=True))
     product = Binary("*", one, other, FLOAT32)
     made.fold(statement.name, (left, rest), total, product, Operator.ADD)
-    made.statements[-1] = replace(made.statements[-1], is_promoted=True)
+    made.statements[-1] = replace(made.statements[-1], accumulation=Accumulation.PROMOTED)
     value: Expr = Cast(total, FLOAT64)
     for operand in operands:
         unit = operand.of_scale("unit", operand.load.subscripts)

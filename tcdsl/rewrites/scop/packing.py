@@ -23,9 +23,10 @@ from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Sel
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32, DType, arithmetic
+from tcdsl.poly.footprints import outer_map
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
 from tcdsl.poly.lowering import box, builder_of
-from tcdsl.poly.scop import Array, Scop, Statement, Storage
+from tcdsl.poly.scop import PRODUCER, Array, BulkCopy, Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import assignment, with_own_reads
 from tcdsl.rewrites.scop.caching import coordinate_expression, insertion
@@ -91,6 +92,7 @@ class Side:
 class TileOf:
     """The tile *name*: its lines and what is in one; *has_zeros*: beyond these, or anything.
 
+    Requests of a producer bring it, if *bulk* says how, in terms of the product's indices.
     With *is_split* the copy is two statements, of elements as the product has them (converted), or
     of another type that holds all of them.
     """
@@ -100,6 +102,7 @@ class TileOf:
     has_zeros: bool = True
     is_split: bool = False
     dtype: DType | None = None
+    bulk: BulkCopy | None = None
 
     @property
     def elements(self) -> tuple[str, ...]:
@@ -196,6 +199,8 @@ def _copy(
         needed.append(rewrite(factor.condition, change))
     wide = arithmetic(tile.dtype)
     value: Expr = load if load.dtype == wide else Cast(load, wide)
+    if of.bulk is not None:  # roles meet the same iterations, of tiles that there are
+        domain = _of_readers(domain, statement, outer)
     inside = domain
     if of.is_split:
         exact = {bound: builder.truth(bound).exact for bound in needed}
@@ -207,12 +212,30 @@ def _copy(
         value = Select(reduce(_both, needed), value, zero, wide)
     target = Load(tile.name, tuple(map(Index, indices)), tile.dtype)
     copies = [assignment(scop, inside, indices, target, value, statement)]
+    if of.bulk is not None:
+        return [replace(copies[0], role=PRODUCER, bulk=_moved(of.bulk, change))]
     if not of.is_split:
         return copies
     outside = domain.subtract(inside).coalesce().set_tuple_name(f"{tile.name}_zeros")
     if not outside.is_empty():
         copies.append(assignment(scop, outside, indices, target, zero, statement))
     return copies
+
+
+def _of_readers(domain: isl.Set, reader: Statement, outer: Sequence[AnyCoordinate]) -> isl.Set:
+    """Return the instances of a copy, of *domain*, in whose iteration of *outer* *reader* has one.
+
+    The first dimensions of the copy are the coordinates *outer*.
+    """
+    iterations = reader.domain.apply(outer_map(reader, outer)).coalesce().remove_redundancies()
+    more = domain.dim(isl.dim_type.set) - len(outer)
+    iterations = iterations.add_dims(isl.dim_type.set, more)
+    return domain.intersect(iterations.set_tuple_name(domain.get_tuple_name()))
+
+
+def _moved(bulk: BulkCopy, change: Callable[[Expr], Expr]) -> BulkCopy:
+    dims = tuple(replace(one, tap=rewrite(one.tap, change)) for one in bulk.dims)
+    return replace(bulk, line=rewrite(bulk.line, change), dims=dims)
 
 
 def _below(value: Expr, side: Side) -> Expr:
@@ -228,18 +251,18 @@ def _values(statement: Statement, outer: Sequence[AnyCoordinate]) -> dict[str, E
     found: dict[str, Expr] = {}
 
     def add(coordinate: AnyCoordinate, value: Expr) -> None:
-        assert isinstance(coordinate, Coordinate) and coordinate.shift == 0
-        index = statement.indices[coordinate.position]
-        found[index] = _sum(found.get(index), _scaled(value, coordinate.div))
-
-    for number, coordinate in enumerate(outer):
-        value: Expr = Index(f"o{number}")
         match coordinate:
-            case AffineCoordinate(terms=((count, slow), (1, fast))):
+            case AffineCoordinate(terms=((count, slow), (1, fast)), shift=0, div=1):
                 add(slow, Binary("/", value, Const(count, INT32), INT32))
                 add(fast, Binary("%", value, Const(count, INT32), INT32))
+            case Coordinate(shift=0):
+                index = statement.indices[coordinate.position]
+                found[index] = _sum(found.get(index), _scaled(value, coordinate.div))
             case _:
-                add(coordinate, value)
+                raise AssertionError("loops over whole tiles")
+
+    for number, coordinate in enumerate(outer):
+        add(coordinate, Index(f"o{number}"))
     return found
 
 

@@ -69,7 +69,11 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
 }  # fmt: skip
 
 
-_ENCODE = (_HANDLE, _INT, _UINT, _ADDRESS, _OUT, _OUT, _OUT, _OUT, _INT, _INT, _INT, _INT)
+_ARRAY, _HOW = (_HANDLE, _INT, _UINT, _ADDRESS, _OUT, _OUT), (_OUT, _INT, _INT, _INT, _INT)
+_ENCODERS = {
+    "cuTensorMapEncodeTiled": (*_ARRAY, _OUT, *_HOW),
+    "cuTensorMapEncodeIm2col": (*_ARRAY, _OUT, _OUT, _UINT, _UINT, *_HOW),
+}
 
 
 class OutOfDeviceMemoryError(Exception):
@@ -96,9 +100,10 @@ def library() -> Any:
     with suppress(AttributeError):  # before CUDA 11.8
         loaded.cuLaunchKernelEx = loaded["cuLaunchKernelEx"]
     with suppress(AttributeError):  # before CUDA 12.0
-        encode = loaded["cuTensorMapEncodeTiled"]
-        encode.argtypes, encode.restype = _ENCODE, ctypes.c_int
-        loaded.cuTensorMapEncodeTiled = encode
+        for name, types in _ENCODERS.items():
+            encode = loaded[name]
+            encode.argtypes, encode.restype = types, ctypes.c_int
+            setattr(loaded, name, encode)
     return loaded
 
 

@@ -6,7 +6,7 @@ each array that a kernel is called on; the last ones are kept.
 
 import ctypes
 
-from tcdsl.codegen.cuda.source import TensorMap
+from tcdsl.codegen.cuda.source import TFLOAT32, TensorMap
 from tcdsl.runtime.cuda import libcuda
 
 MAP_BYTES = 128
@@ -15,7 +15,8 @@ _KEPT = 64  # encodings of one parameter
 # CUtensorMapDataType; a swizzle of 128 bytes, promotion to 128 bytes in the second-level cache.
 _TYPES = {
     "uint8": 0, "uint16": 1, "uint32": 2, "int32": 3, "uint64": 4, "int64": 5, "float16": 6,
-    "float32": 7, "float64": 8, "bfloat16": 9, "int8": 0,
+    "float32": 7, "float64": 8, "bfloat16": 9, "int8": 0, TFLOAT32: 11,
+    "float8_e4m3": 0, "float8_e5m2": 0,
 }  # fmt: skip
 _NOT_INTERLEAVED, _SWIZZLE, _PROMOTION, _ZEROS = 0, 3, 2, 0
 
@@ -48,10 +49,17 @@ def encoded(map_: TensorMap, address: int) -> bytes:
     room = ctypes.create_string_buffer(MAP_BYTES + _ALIGNMENT)
     place = -(-ctypes.addressof(room) // _ALIGNMENT) * _ALIGNMENT
     sizes, strides = ((ctypes.c_uint64 * rank)(*row) for row in (map_.sizes, map_.strides))
-    box, ones = (ctypes.c_uint32 * rank)(*map_.box), (ctypes.c_uint32 * rank)(*(1,) * rank)
-    libcuda.call(
-        "cuTensorMapEncodeTiled", place, _TYPES[map_.dtype], rank, address, ctypes.byref(sizes),
-        ctypes.byref(strides), ctypes.byref(box), ctypes.byref(ones), _NOT_INTERLEAVED, _SWIZZLE,
-        _PROMOTION, _ZEROS,
+    array = (
+        place, _TYPES[map_.dtype], rank, address, ctypes.byref(sizes), ctypes.byref(strides),
     )  # fmt: skip
+    every = (1, *map_.steps, 1) if map_.corners else (1,) * rank
+    steps = (ctypes.c_uint32 * rank)(*every)
+    last = ctypes.byref(steps), _NOT_INTERLEAVED, _SWIZZLE, _PROMOTION, _ZEROS
+    if map_.corners:
+        lower, upper = ((ctypes.c_int * rank)(*corner) for corner in map_.corners)
+        corners = ctypes.byref(lower), ctypes.byref(upper)
+        libcuda.call("cuTensorMapEncodeIm2col", *array, *corners, *map_.box, *last)
+    else:
+        box = (ctypes.c_uint32 * rank)(*map_.box)
+        libcuda.call("cuTensorMapEncodeTiled", *array, ctypes.byref(box), *last)
     return ctypes.string_at(place, MAP_BYTES)

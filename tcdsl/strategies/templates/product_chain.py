@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 
+from tcdsl.costmodel.chip import Unit
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.schedule.nesting import Piece
+from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.assembly import Assembly
 from tcdsl.strategies.chain_work import (
     UNROLLED,
@@ -34,6 +36,7 @@ from tcdsl.strategies.chained import Member, run_of, why_not_chained
 from tcdsl.strategies.problem import Problem, nameless_analysis
 from tcdsl.strategies.sketch import Sketch, Tile
 from tcdsl.strategies.template import Template
+from tcdsl.strategies.templates import tile_mma
 
 NAME = "product_chain"
 ROOM_LEFT = 2048  # bytes, for what is aligned
@@ -47,6 +50,18 @@ def why_not(problem: Problem) -> str | None:
     if reason := why_not_chained(problem):
         return reason
     return None if has_room(problem) else "what lies between does not fit a block's shared memory"
+
+
+@nameless_analysis
+def is_likely(problem: Problem) -> bool:
+    """Return whether products of one tile are not estimated to be faster on tensor cores."""
+    if tile_mma.why_not(problem) is not None:
+        return True
+    others = least_seconds(problem, (tile_mma.TEMPLATE,))
+    products = sum(problem.shapes[name].instances for name in problem.group.members)
+    if products / problem.gpu.rate(Unit.FMA_F32) > others:  # whatever its threads
+        return False
+    return least_seconds(problem, (TEMPLATE,)) <= others
 
 
 def space(problem: Problem) -> Iterator[ChainConfig]:
@@ -197,4 +212,4 @@ class _Along:
         return self.piece(dim, digit, LoopKind.SERIAL)
 
 
-TEMPLATE = Template(NAME, ChainConfig, why_not, space, schedule)
+TEMPLATE = Template(NAME, ChainConfig, why_not, space, schedule, is_likely)

@@ -25,8 +25,10 @@ from tcdsl.lang.comprehension import Operator
 from tcdsl.lang.types.dtypes import FLOAT32, DType
 from tcdsl.poly.scop import Kind, Storage
 from tcdsl.records import dataclass
+from tcdsl.schedule.stitching import MAX_TICKETS
 from tcdsl.strategies import implicit_threads
 from tcdsl.strategies.alternatives import least_seconds
+from tcdsl.strategies.bulk_tiles import bulk_tile_of
 from tcdsl.strategies.contracted import why_not_contracted
 from tcdsl.strategies.fragments import WarpTiles
 from tcdsl.strategies.implicit_kernel import chunk_size, classes_for
@@ -42,9 +44,21 @@ from tcdsl.strategies.problem import Problem, analysis, nameless_analysis
 from tcdsl.strategies.sketch import Implicit, Sketch
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_mma, tile_simt
-from tcdsl.strategies.tensor_types import SPLIT_TERMS, is_split, loads_of, unit_of, why_not_made
+from tcdsl.strategies.tensor_types import (
+    SPLIT_TERMS,
+    has_groups,
+    is_split,
+    loads_of,
+    unit_of,
+    why_not_made,
+)
 
 NAME = "tile_implicit"
+# Of those whose operands come in boxes, beside a producer's warp.
+BOX_SHAPES: Sequence[tuple[int, int, int, int]] = (
+    *tile_mma.BOX_SHAPES, (16, 64, 8, 1), (16, 64, 12, 1), (16, 128, 12, 1), (16, 192, 12, 1),
+)  # fmt: skip
+BOX_STAGES: Sequence[int] = (*tile_mma.BOX_STAGES, 2)  # these of sums of one step
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 LEAST_STEPS = 4  # of a chunk
 FULL = 3  # blocks for a multiprocessor, of those that share sums
@@ -52,6 +66,9 @@ STEP_BYTES = 128  # along the terms
 # Of float32 in parts, by four warps together each, and how many stages are tried.
 SPLIT_SHAPES = ((16, 64, 4, 1), (16, 64, 8, 1), (16, 128, 4, 1), (16, 128, 8, 1))
 SPLIT_STAGES = (3, 2, 4)
+# Of a sum that blocks share, behind boxes: stored, and read by another kernel, at digits of its
+# number (weights of 14 x 14, H100: six chunks take 2.1 us more than three, 14 MB of float32).
+PART_BYTES = 8.0
 FEW = 12  # rows, columns or terms: threads may be faster than tiles that are mostly empty
 SURELY = 1.15  # as much longer others must be estimated to take
 OTHERS: tuple[Template[Any], ...] = (tile_mma.TEMPLATE, tile_simt.TEMPLATE)
@@ -70,6 +87,10 @@ class ImplicitConfig:
     stages: int
     together: int = 1
     chunks: int = 1
+    loader: str = tile_mma.THREADS
+    swath: int = 1  # tiles of rows that neighbouring blocks have
+    is_persistent: bool = False  # a block has tiles of all swaths, one after another
+    is_finished: bool = False  # the last of the blocks that share a tile adds up their sums
 
     @property
     def tiles(self) -> WarpTiles:
@@ -168,6 +189,7 @@ def _ranked(problem: Problem) -> list[tuple[float, ImplicitConfig]]:
         classes = classes_for(problem, config.chunks)
         steps = chunk_size(classes, config.step, config.chunks) // config.step
         steps *= 1 if classes.steps is None else classes.steps.extent
+        steps *= _turns(classes, config)
         if config.stages - 1 > steps or (config.chunks > 1 and steps < LEAST_STEPS):
             continue
         work = _work(problem, config)
@@ -193,17 +215,72 @@ def _ways(problem: Problem) -> Iterator[Way]:
 
 
 def _configs(problem: Problem) -> Iterator[ImplicitConfig]:
+    yield from _boxed_configs(problem)
     for together, shapes, steps, all_stages in _ways(problem):
         for shape, step, stages in product(shapes, steps, all_stages):
             config = ImplicitConfig(*shape, step, stages, together)
             yield config
-            yield from (replace(config, chunks=n) for n in _chunks(problem, config))
+            if len(problem.group.members) == 1:
+                yield from (replace(config, chunks=n) for n in _chunks(problem, config))
+
+
+def _boxed_configs(problem: Problem) -> Iterator[ImplicitConfig]:
+    """Yield the configurations whose operands requests of a producer bring."""
+    gpu, dtype, classes = problem.gpu, _factor_type(problem), classes_of(problem)
+    has_boxes = gpu.has(Feature.WARPGROUP_PRODUCTS) and gpu.has(Feature.BULK_COPY)
+    if not has_boxes or classes is None or _why_not_on_tensor_cores(problem) is not None:
+        return
+    rows, columns = (loaded.is_along_terms for loaded in classes.loaded)
+    shapes, all_stages = BOX_SHAPES, BOX_STAGES
+    if _is_split(problem):
+        shapes, all_stages = SPLIT_SHAPES, SPLIT_STAGES
+    elif not has_groups(dtype, problem.options, is_along=(rows, columns)):
+        return
+    for shape, stages in product(shapes, all_stages):
+        step = STEP_BYTES // dtype.size_bytes
+        config = ImplicitConfig(*shape, step, stages, tile_mma.WARPS, 1, tile_mma.BOXES)
+        if _why_not_boxed(problem, config) is None:
+            yield config
+            if (swath := _swath_in_turn(problem, config)) > 0:
+                yield replace(config, swath=swath, is_persistent=True)
+        for chunks in _chunks(problem, config):
+            own = replace(config, chunks=chunks)
+            if _why_not_boxed(problem, own) is not None:
+                continue
+            if len(problem.group.members) == 1:  # a kernel after it adds up the sums
+                yield own
+            if _tiles(classes_for(problem, chunks), config) <= MAX_TICKETS:
+                yield replace(own, is_finished=True)
+
+
+def _why_not_boxed(problem: Problem, config: ImplicitConfig) -> str | None:
+    """Return why requests do not bring the tiles of *config*, or None."""
+    classes = classes_for(problem, config.chunks)
+    for number, size in enumerate(config.tiles.block):
+        bulk = bulk_tile_of(problem, config.chunks > 1, number)
+        if isinstance(bulk, str):
+            return bulk
+        is_along = classes.loaded[number].is_along_terms
+        within = config.step if is_along else size
+        if within % config.step or (bulk.whole and bulk.whole % within):
+            return "a line has no whole atoms"
+    return None
+
+
+def _swath_in_turn(problem: Problem, config: ImplicitConfig) -> int:
+    """Return how many tiles of rows neighbouring blocks have, that each has tiles of all rows.
+
+    As many as there is a multiprocessor for; 0 where each has one tile, or there are batches.
+    """
+    classes = classes_for(problem, config.chunks)
+    rows, columns = _counts(classes, config)
+    swath = problem.gpu.multiprocessors // columns
+    is_one = any(batch.extent > 1 for batch in classes.batches)
+    return 0 if is_one or not 1 < swath < rows else swath
 
 
 def _chunks(problem: Problem, config: ImplicitConfig) -> Iterator[int]:
     """Yield how many blocks may share the terms: as many as fill the chip some times over."""
-    if len(problem.group.members) > 1:
-        return
     classes = classes_for(problem, 2)
     tiles = _tiles(classes, config)
     if sum(n > 1 for n in (*_counts(classes, config), *(b.extent for b in classes.batches))) > 2:
@@ -222,6 +299,11 @@ def _is_filled(problem: Problem, blocks: int) -> bool:
 def _counts(classes: Classes, config: ImplicitConfig) -> list[int]:
     sides = zip((classes.row, classes.column), config.tiles.block, strict=True)
     return [-(-side.extent // size) for side, size in sides]
+
+
+def _turns(classes: Classes, config: ImplicitConfig) -> int:
+    """Return how many tiles a block has, at most."""
+    return -(-_counts(classes, config)[0] // config.swath) if config.is_persistent else 1
 
 
 def _tiles(classes: Classes, config: ImplicitConfig) -> int:
@@ -243,13 +325,22 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         copies = list(zip(sizes, classes.loaded, strict=True))
         work = work_on_threads(own, config.tiles, config.stages, config.chunks, copies, problem.gpu)
         return replace(work, read_bytes=float(read_bytes), written_bytes=float(written_bytes))
+    is_boxed = config.loader == tile_mma.BOXES
+    if config.is_persistent:
+        blocks = config.swath * _counts(classes, config)[1]
+    shared = results * config.chunks if config.chunks > 1 else 0
     plain = TensorWork(
         blocks, (config.warp_rows, config.warp_columns), config.rows, config.columns,
         terms, config.step, config.stages, config.together, unit_of(dtype), 16,
         written_bytes, read_bytes,
-        dtype.size_bytes, _loads(dtype, classes), is_split=_is_split(problem),
-        is_promoted=problem.shapes[problem.lead].statement.is_promoted,
+        dtype.size_bytes, _loads(dtype, classes), is_boxed,
+        PART_BYTES * shared if is_boxed else 0.0,
+        _turns(classes, config), _is_split(problem),
+        problem.shapes[problem.lead].statement.is_promoted,
+        config.chunks if config.is_finished else 0,
     ).work(problem.gpu)  # fmt: skip
+    if is_boxed:
+        return plain
     if _is_split(problem):
         products = sizes[0] * config.tiles.block[1]
         plain = with_parts(plain, products, config.columns)
@@ -257,7 +348,6 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         (size, loaded.vector, loaded.is_along_terms)
         for size, loaded in zip(sizes, classes.loaded, strict=True)
     ]
-    shared = results * config.chunks if config.chunks > 1 else 0
     return with_loaders(plain, copied, dtype.size_bytes, shared, problem.gpu)
 
 
@@ -304,12 +394,21 @@ def schedule(problem: Problem, config: ImplicitConfig) -> Sketch:
         f" ({', '.join(classes.row.indices)}), columns along ({', '.join(classes.column.indices)})",
         f"steps of {config.step} along {along}, {config.stages} of them in shared memory",
     ]
+    if config.loader == tile_mma.BOXES:
+        why.append("a producer warp issues bulk copies of operands (TMA)")
+    if config.is_persistent:
+        why.append("persistent blocks, each with several tiles")
     if config.chunks > 1:
         why.append(f"{config.chunks} blocks share the terms of a result")
+    if config.is_finished:
+        why.append("the last of them adds up their sums")
     members = problem.group.members
     return Sketch(
         members, (), dict.fromkeys(members, ()), why=tuple(why), work=_work(problem, config),
-        implicit=Implicit(config.tiles, config.stages, config.chunks),
+        implicit=Implicit(
+            config.tiles, config.stages, config.chunks, config.loader == tile_mma.BOXES,
+            config.swath, config.is_persistent, config.is_finished,
+        ),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ Which dimension of an operand has neighbours in memory does not matter: a turned
 fast.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import inf, prod
@@ -30,13 +30,24 @@ from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.schedule.stitching import MAX_TICKETS
 from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.fragments import WarpTiles, vector_of
-from tcdsl.strategies.problem import Problem, analysis, nameless_analysis
-from tcdsl.strategies.sketch import Axis, Sketch, Tensor
+from tcdsl.strategies.joint_products import (
+    each_product,
+    factors_of,
+    is_one_sum,
+    products_of,
+    why_not_before,
+    why_not_joint,
+    with_one_product,
+)
+from tcdsl.strategies.problem import Problem, analysis, nameless_analysis, own_analysis
+from tcdsl.strategies.sketch import Axis, Sketch, Tensor, Terms
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_simt
 from tcdsl.strategies.tensor_types import (
     SPLIT_TERMS,
+    has_groups,
     is_split,
+    is_truncated,
     loads_of,
     unit_of,
     why_not_made,
@@ -47,6 +58,7 @@ from tcdsl.strategies.tile_folds import (
     is_of_columns,
     part_bytes,
     parts_of,
+    shared_axis,
     why_not_folded,
     without_folds,
 )
@@ -60,7 +72,8 @@ SHAPES = (
 )  # fmt: skip
 # The same of warps that multiply in fours (wgmma): 16 of 64 rows each.
 GROUP_SHAPES = ((16, 256, 8, 1), (16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 4, 1))
-MOST_DOUBLES = 32 * 64  # of a warp: as many registers as of 64 x 64 others
+MOST_SUMS = 64 * 64  # of a warp, of all products
+MOST_DOUBLES = 32 * 64  # as many registers as of 64 x 64 others
 GROUP_STEP, WARPS = 64, 4
 GROUP_STAGES = (4, 3, 2)  # of equal estimates the first: copies take as long as products
 STEPS = (128, 64)  # bytes along the terms
@@ -69,6 +82,7 @@ BOX_SHAPES = (
     (16, 256, 8, 1), (16, 192, 8, 1), (16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 4, 1),
     (16, 32, 4, 1),
 )  # fmt: skip
+JOINT_SHAPES = ((16, 64, 8, 1),)  # of several products, too: as many sums as of more columns
 BOX_STAGES = (4, 6, 3, 8, 12)
 # Of float32 in parts: as many accumulators again hold what was added before the step.
 SPLIT_SHAPES, SPLIT_STAGES = ((16, 128, 4, 1), (16, 128, 8, 1), (16, 64, 4, 1)), (3, 4, 2)
@@ -110,13 +124,45 @@ class TensorConfig:
 
 def why_not(problem: Problem) -> str | None:
     """Return why *problem* is not made on tensor cores, or None."""
-    product, folds = without_folds(problem), folds_of(problem)
-    if reason := _why_not_product(product):
+    products, folds = without_folds(problem), folds_of(problem)
+    one = with_one_product(products)
+    if reason := _why_not_product(one):
         return reason
-    axes = axes_of(product)
+    axes = axes_of(one)
     assert axes is not None
-    reasons = (why_not_folded(problem, name, *axes[:2]) for name in folds)
+    reasons = (
+        *(_why_not_joint(products, name) for name in products_of(products)[1:]),
+        *(why_not_folded(problem, name, *axes[:2]) for name in folds),
+    )
     return next((reason for reason in reasons if reason), None)
+
+
+def _why_not_joint(problem: Problem, name: str) -> str | None:
+    """Return why the product *name* is not made with the lead of *problem*, or None."""
+    one, own = with_one_product(problem), problem.of([name])
+    if reason := _why_not_product(own):
+        return f"{name}: {reason}"
+    types = (_operands(one)[0].dtype, _operands(own)[0].dtype)
+    if unit_of(types[0]) != unit_of(types[1]) or types[0].size_bytes != types[1].size_bytes:
+        return f"{name} has factors of another type than {problem.lead}"
+    products = [problem.scop.by_name[n] for n in (problem.lead, name)]
+    if is_in_parts(own) or any(product.is_promoted for product in products):
+        return "sums of steps have no registers beside those of several products"
+    each = one, own
+    is_boxed = types[0].is_half and all(why_not_boxes(product) is None for product in each)
+    if not is_boxed and any(_why_not_whole_rows(product) for product in each):
+        return "nobody brings the factors of all products in one way"
+    axes = axes_of(own)
+    assert axes is not None
+    first, terms = _terms(one), Terms(name, *axes[2:])
+    return why_not_joint(problem, first, axes[:2], terms) or why_not_before(problem)
+
+
+def _terms(problem: Problem) -> Terms:
+    """Return what the lead reduces."""
+    axes = axes_of(problem)
+    assert axes is not None
+    return Terms(problem.lead, *axes[2:])
 
 
 def _why_not_product(problem: Problem) -> str | None:
@@ -215,7 +261,21 @@ def axes_of(problem: Problem) -> Axes | None:
     # values may lie as close together: what a thread holds is in the order of the subscripts.
     column = min(longest, key=lambda axis: _order_of(problem, axis))
     row = next(axis for axis in longest if axis is not column)
-    return row, column, term, tuple(d for d in reduced if d != term)
+    axes = row, column, term, tuple(d for d in reduced if d != term)
+    return (column, row, *axes[2:]) if _is_turned(problem, axes) else axes
+
+
+def _is_turned(problem: Problem, axes: Axes) -> bool:
+    """Return whether rows are to be columns, whose operand alone is as four warps need it."""
+    factors = [problem.scop.arrays[read.array].dtype for read in _reads(problem)]
+    if is_split(factors[0], problem.options) or why_not_boxes(problem):
+        return False
+    rows, columns = _are_along(problem, axes)
+    own, turned = (
+        all(has_groups(factor, problem.options, is_along=along) for factor in factors)
+        for along in ((rows, columns), (columns, rows))
+    )
+    return turned and not own
 
 
 def _order_of(problem: Problem, axis: Axis) -> tuple[int, int]:
@@ -268,9 +328,7 @@ def _why_not_copied(problem: Problem) -> str | None:
             return f"rows of {read.array} are not all aligned to 4 bytes"
     if any(low for name in problem.group.members for low in problem.shapes[name].lower):
         return "it begins elsewhere than at 0"
-    if why_not_boxes(problem) is None and _operands(problem)[0].dtype.is_half:
-        return None
-    return _why_not_whole_rows(problem)
+    return None if _is_boxed(problem) else _why_not_whole_rows(problem)
 
 
 def _why_not_whole_rows(problem: Problem) -> str | None:
@@ -300,44 +358,70 @@ def _has_more_terms(problem: Problem, read: Access, reduced: int) -> bool:
 
 def space(problem: Problem) -> Iterator[TensorConfig]:
     """Yield the configurations, first those that are estimated to take the least time."""
-    whole, problem, found = problem, without_folds(problem), []
-    room = problem.gpu.shared_bytes_per_block
-    configs = _configs(problem)
-    for config in configs if folds_of(whole) else _in_chunks(problem, configs):
-        if config.stages - 1 > -(-_chunk(problem, config) // config.step):  # ahead of nothing
+    yield from _ranked(problem)
+
+
+@nameless_analysis
+def _ranked(problem: Problem) -> list[TensorConfig]:
+    """Return the configurations that fit, the fastest first."""
+    whole, found, each = problem, [], each_product(without_folds(problem))
+    room, problem = problem.gpu.shared_bytes_per_block, each[0]
+    configs: Iterable[TensorConfig] = _configs(each, _count_sums(whole))
+    if len(each) == 1 and not folds_of(whole):
+        configs = _in_chunks(problem, configs)
+    for config in configs:
+        terms = _chunk(problem, config)
+        if _count_sums(whole) < len(each):
+            terms = sum(_whole_steps(one, config.step) for one in each)
+        steps = -(-terms // config.step) * _turns(problem, config)
+        if config.stages - 1 > steps:  # ahead of nothing
             continue
         if config.loader == THREADS and not _fits_grid(problem, config):
             continue  # copies by threads are in loops over blocks alone
         work = _work(whole, config)
         seconds = estimate(work, problem.gpu).seconds
-        if seconds < inf and work.shared_bytes <= room:
-            found.append((seconds, config))
-    yield from (config for _, config in sorted(found, key=lambda pair: pair[0]))
+        if seconds < inf and work.shared_bytes <= room:  # of equal ones that with fewer products
+            made = _tiles(problem, config) * prod(config.tiles.block)
+            found.append((seconds, made, config))
+    return [config for *_, config in sorted(found, key=lambda one: one[:2])]
 
 
-def _configs(problem: Problem) -> Iterator[TensorConfig]:
+def _count_sums(problem: Problem) -> int:
+    """Return how many sums threads hold at each place of a tile."""
+    products = without_folds(problem)
+    return 1 if is_one_sum(products) else len(products_of(products))
+
+
+def _configs(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
+    """Yield configurations for the products *each*, of which threads hold so many *sums*."""
+    problem = each[0]
     element = _operands(problem)[0].dtype
     if is_in_parts(problem):
         for shape, stages in product(SPLIT_SHAPES, SPLIT_STAGES):
-            swath = _swath(problem, shape[0] * shape[2])
+            swath = _swath(each, shape[0] * shape[2])
             step = BOX_BYTES_A_LINE // element.size_bytes
             yield TensorConfig(*shape, step, stages, WARPS, BOXES, swath)
         return
-    is_whole = _why_not_whole_rows(problem) is None
-    shapes = [
-        s for s in SHAPES if is_whole and (element.size_bytes < 8 or prod(s[:2]) <= MOST_DOUBLES)
-    ]
+    is_whole = all(_why_not_whole_rows(one) is None for one in each)
+    most = (MOST_DOUBLES if element.size_bytes == 8 else MOST_SUMS) // sums
+    shapes = [shape for shape in SHAPES if is_whole and prod(shape[:2]) <= most]
     for shape, step, stages in product(shapes, STEPS, STAGES):
+        if element.size_bytes == 8 and step < BOX_BYTES_A_LINE:  # less than an instruction
+            continue
         yield TensorConfig(*shape, step // element.size_bytes, stages)
     if is_whole and problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and element.is_half:
-        for shape, stages in product(GROUP_SHAPES, GROUP_STAGES):
+        shapes = [shape for shape in GROUP_SHAPES if prod(shape[:2]) <= most]
+        for shape, stages in product(shapes, GROUP_STAGES):
             yield TensorConfig(*shape, GROUP_STEP, stages, WARPS)
-    if element.is_half and why_not_boxes(problem) is None:
-        shapes = [shape for shape in BOX_SHAPES if _has_whole_atoms(problem, shape[1])]
+    if all(map(_is_boxed, each)):
+        step = BOX_BYTES_A_LINE // element.size_bytes
+        of_several = JOINT_SHAPES if sums > 1 else ()
+        shapes = [shape for shape in (*BOX_SHAPES, *of_several) if prod(shape[:2]) <= most]
+        shapes = [s for s in shapes if all(_has_whole_atoms(one, s[1]) for one in each)]
         for shape, stages in product(shapes, BOX_STAGES):
-            swath = _swath(problem, shape[0] * shape[2])
-            yield (plain := TensorConfig(*shape, GROUP_STEP, stages, WARPS, BOXES, swath))
-            if (own := _swath_in_turn(problem, plain)) > 0:
+            swath = _swath(each, shape[0] * shape[2])
+            yield (plain := TensorConfig(*shape, step, stages, WARPS, BOXES, swath))
+            if (own := _swath_in_turn(each, plain)) > 0:
                 yield replace(plain, swath=own, is_persistent=True)
 
 
@@ -387,18 +471,17 @@ def _chunk(problem: Problem, config: TensorConfig) -> int:
     return -(-terms // (config.chunks * config.step)) * config.step
 
 
-def _swath_in_turn(problem: Problem, config: TensorConfig) -> int:
+def _swath_in_turn(each: Sequence[Problem], config: TensorConfig) -> int:
     """Return how many tiles of rows neighbouring blocks have, that each has tiles of all rows.
 
     As many as there is a multiprocessor for; 0 where each has one tile, or rows are not cut.  All
     columns are read for each swath: where the cache cannot hold them, a swath has some tiles.
     """
-    rows, columns = _tiles_along(problem, config)
-    swath = problem.gpu.multiprocessors // columns
-    if _count_cut(problem) != 2 or not 1 < swath < rows:
+    rows, columns = _tiles_along(each[0], config)
+    swath = each[0].gpu.multiprocessors // columns
+    if _count_cut(each[0]) != 2 or not 1 < swath < rows:
         return 0
-    held = (_operands(problem)[1].size_bytes() or 0) <= problem.gpu.l2_bytes / 2
-    return swath if held or swath >= SWATH_FROM_MEMORY else 0
+    return swath if swath >= SWATH_FROM_MEMORY or _holds_columns(each) else 0
 
 
 def _turns(problem: Problem, config: TensorConfig) -> int:
@@ -440,12 +523,40 @@ def why_not_boxes(problem: Problem) -> str | None:
     return None
 
 
-def _swath(problem: Problem, rows: int) -> int:
-    """Return how many tiles of *rows* neighbouring blocks have: 1 where there are batches."""
+def _is_boxed(problem: Problem) -> bool:
+    """Return whether four warps multiply what boxes bring of *problem*, none in parts."""
     axes = axes_of(problem)
     assert axes is not None
-    is_long = problem.extent(axes[0]) > SWATH * rows
-    return SWATH if is_long and _count_cut(problem) == 2 else 1
+    if is_in_parts(problem) or why_not_boxes(problem):
+        return False
+    along, factors = _are_along(problem, axes), _operands(problem)
+    return all(has_groups(one.dtype, problem.options, is_along=along) for one in factors)
+
+
+def _swath(each: Sequence[Problem], rows: int) -> int:
+    """Return how many tiles of *rows* neighbouring blocks have: 1 where there are batches.
+
+    All of fewer than that, if the cache cannot hold the factors of columns: each is read once then.
+    """
+    axes = axes_of(each[0])
+    assert axes is not None
+    count = -(-each[0].extent(axes[0]) // rows)
+    if _count_cut(each[0]) != 2 or (count <= SWATH and _holds_columns(each)):
+        return 1
+    return min(count, SWATH)
+
+
+def _holds_columns(each: Sequence[Problem]) -> bool:
+    """Return whether the second-level cache holds what the columns of all products are made of."""
+    arrays: dict[str, int] = {}
+    for problem in each:
+        axes = axes_of(problem)
+        assert axes is not None
+        statement = problem.shapes[problem.lead].statement
+        index = statement.indices[axes[1][problem.lead]]
+        names = [read.array for read in statement.reads if _has(read, index)]
+        arrays |= {name: problem.scop.arrays[name].size_bytes() or 0 for name in names}
+    return sum(arrays.values()) <= each[0].gpu.l2_bytes / 2
 
 
 def _fits_grid(problem: Problem, config: TensorConfig) -> bool:
@@ -472,6 +583,8 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         for name in arrays
     }
     whole, problem = problem, without_folds(problem)
+    count, each, factors = _count_sums(whole), each_product(problem), _count_factors(problem)
+    problem = each[0]
     shape, axes = problem.shapes[problem.lead], axes_of(problem)
     assert axes is not None and shape.statement.reduction is not None
     folds = folds_of(whole)
@@ -479,20 +592,49 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
     n_folded = sum(is_of_columns(whole, name, axes[0]) for name in folds)
     terms = -(-_chunk(problem, config) // config.step) * config.step
     terms *= prod(shape.extents[dim] for dim in axes[3])
-    operands = _operands(problem)
+    if count < len(each):  # of one sum, one after another
+        terms = sum(_whole_steps(one, config.step) for one in each)
+    operands = [array for one in each for array in _operands(one)]
     copy_bytes = min(vector_of(array) * array.dtype.size_bytes for array in operands)
+    is_cut = config.together > 1 and is_truncated(operands[0].dtype, problem.options)
     return TensorWork(
         _blocks(problem, config), (config.warp_rows, config.warp_columns),
         config.rows, config.columns, terms, config.step, config.stages, config.together,
-        unit_of(operands[0].dtype), copy_bytes,
+        unit_of(operands[0].dtype, is_truncated=is_cut), copy_bytes,
         sum(moved[name] for name in written) + parts, sum(moved[name] for name in arrays - written),
         operands[0].dtype.size_bytes, _loads(problem),
         config.loader == BOXES,
         4.0 * prod(map(problem.extent, problem.parallel)) * config.chunks
         if config.chunks > 1 else 0.0, _turns(problem, config), is_in_parts(problem),
-        shape.statement.is_promoted, config.chunks if config.is_finished else 0,
+        shape.statement.is_promoted or is_cut, config.chunks if config.is_finished else 0,
+        count, factors, max(1, min(count, len(written - inside))),
         n_folded * fold_steps(config.tiles),
     ).work(problem.gpu)  # fmt: skip
+
+
+def _whole_steps(problem: Problem, step: int) -> int:
+    """Return how many terms the steps of the lead have."""
+    terms = _terms(problem)
+    return -(-problem.shapes[terms.product].extents[terms.term] // step) * step
+
+
+@own_analysis
+def _count_factors(problem: Problem) -> tuple[int, int]:
+    """Return how many tiles of rows and of columns a step has."""
+    if is_one_sum(problem) or len(products_of(problem)) == 1:
+        return 1, 1
+    axes, statements = axes_of(with_one_product(problem)), problem.shapes
+    assert axes is not None
+    row = shared_axis(problem, axes[0])
+    factors = factors_of(problem, [_terms(one) for one in each_product(problem)])
+    uses = (factor.uses[0] for factor in factors)
+    rows = sum(
+        _has(
+            statements[name].statement.reads[number], statements[name].statement.indices[row[name]]
+        )
+        for name, number in uses
+    )
+    return rows, len(factors) - rows
 
 
 def _blocks(problem: Problem, config: TensorConfig) -> int:
@@ -503,29 +645,39 @@ def _blocks(problem: Problem, config: TensorConfig) -> int:
 
 def _operands(problem: Problem) -> list[Array]:
     """Return the factors' arrays, in the order of the reads."""
-    reads = problem.shapes[problem.lead].statement.reads
-    return [problem.scop.arrays[read.array] for read in reads]
+    return [problem.scop.arrays[read.array] for read in _reads(problem)]
+
+
+def _reads(problem: Problem) -> tuple[Access, ...]:
+    return problem.shapes[problem.lead].statement.reads
 
 
 def _loads(problem: Problem) -> tuple[int, int]:
     """Return the instructions with which a thread gets its part of 16 rows, and 16 columns."""
     axes = axes_of(problem)
     assert axes is not None
-    statement = problem.shapes[problem.lead].statement
-    found = []
-    for axis in axes[:2]:
-        index = statement.indices[axis[problem.lead]]
-        read = next(read for read in statement.reads if _has(read, index))
-        is_along = read.subscripts[-1] == Index(statement.indices[axes[2]])
-        found.append(loads_of(problem.scop.arrays[read.array].dtype, is_along=is_along))
-    return found[0], found[1]
+    dtype = _operands(problem)[0].dtype
+    rows, columns = _are_along(problem, axes)
+    return loads_of(dtype, is_along=rows), loads_of(dtype, is_along=columns)
+
+
+def _are_along(problem: Problem, axes: Axes) -> tuple[bool, bool]:
+    """Return whether neighbours in the rows' and in the columns' operand are along the terms."""
+    statement, (row, column, term, _) = problem.shapes[problem.lead].statement, axes
+    own = [statement.indices[axis[problem.lead]] for axis in (row, column)]
+    rows, columns = (next(r for r in statement.reads if _has(r, index)) for index in own)
+    last = Index(statement.indices[term])
+    return rows.subscripts[-1] == last, columns.subscripts[-1] == last
 
 
 def schedule(problem: Problem, config: TensorConfig) -> Sketch:
     """Return the schedule that *config* asks for."""
-    whole, problem = problem, without_folds(problem)
-    axes, folds = axes_of(problem), folds_of(whole)
+    whole, products, folds = problem, without_folds(problem), folds_of(problem)
+    problem = with_one_product(products)
+    axes, terms = axes_of(problem), tuple(map(_terms, each_product(products)))
     assert axes is not None
+    if is_one_sum(products):  # the first one's store is that of the sum
+        terms = tuple(sorted(terms, key=lambda own: products.scop.position(own.product)))
     tiles = config.tiles
     rows, columns = tiles.block
     how = "; a producer warp issues bulk copies of operands (TMA)" if config.loader == BOXES else ""
@@ -534,6 +686,10 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
         f"steps of {config.step} along {problem.shapes[problem.lead].statement.indices[axes[2]]},"
         f" {config.stages} of them in shared memory",
     )
+    if len(terms) > 1:
+        names = ", ".join(own.product for own in terms)
+        how = "one after another, of one sum" if is_one_sum(products) else "which share steps"
+        why = (*why, f"of the products {names}, {how}")
     if config.is_persistent:
         why = (*why, f"persistent blocks, each with {_turns(problem, config)} tiles")
     chunk = _chunk(problem, config) if config.chunks > 1 else 0
@@ -549,8 +705,9 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
         partials={name: parts_of(whole, name, axes[:2], tiles) for name in folds},
         work=_work(whole, config),
         tensor=Tensor(
-            *axes, tiles, config.stages, config.loader == BOXES, config.swath, chunk,
-            config.is_persistent, config.is_finished,
+            shared_axis(products, axes[0]), shared_axis(products, axes[1]), terms, tiles,
+            config.stages, config.loader == BOXES, config.swath, chunk, config.is_persistent,
+            config.is_finished, is_one_sum(products),
         ),
     )  # fmt: skip
 
@@ -558,6 +715,10 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
 TEMPLATE = Template(NAME, TensorConfig, why_not, space, schedule, is_likely)
 
 
-def has_folds(problem: Problem) -> bool:
-    """Return whether *problem* is made here, and reduces rows or columns of its product as well."""
-    return bool(folds_of(problem)) and TEMPLATE.is_wanted(problem)
+def is_extended(problem: Problem) -> bool:
+    """Return whether *problem* is made here, and is more than a product and what follows it.
+
+    It reduces rows or columns of its product as well, or has several products.
+    """
+    has_more = folds_of(problem) or len(products_of(problem)) > 1
+    return bool(has_more) and TEMPLATE.is_wanted(problem)

@@ -1,6 +1,7 @@
 """Tensor maps: an encoding for each array, and what the driver is told."""
 
 import ctypes
+import json
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     calls: list[tuple[Any, ...]] = []
 
     def call(name: str, place: int, *arguments: Any) -> None:
-        assert name == "cuTensorMapEncodeTiled" and place % 64 == 0
+        assert name.removeprefix("cuTensorMapEncode") in ("Tiled", "Im2col") and place % 64 == 0
         ctypes.memset(place, 0, MAP_BYTES)
         ctypes.c_uint64.from_address(place).value = arguments[2]
         calls.append(arguments)
@@ -33,6 +34,19 @@ def test_the_driver_is_told_the_array_and_its_boxes(told: list[tuple[Any, ...]])
     assert (dtype, rank, address, modes) == (9, 3, 4096, [0, 3, 2, 0])
     assert list(sizes._obj) == [200, 36, 5] and list(strides._obj)[:2] == [400, 14400]
     assert list(box._obj) == [64, 8, 1] and list(steps._obj) == [1, 1, 1]
+
+
+def test_the_driver_is_told_the_corners_of_pixels(told: list[tuple[Any, ...]]) -> None:
+    sizes, strides = (64, 56, 28, 8), (128, 7168, 200704)
+    corners = (-1, -2), (-1, -3)
+    map_ = TensorMap("float16", sizes, strides, (64, 128), (), corners, (1, 2))
+    assert TensorMap.from_json(json.loads(json.dumps(map_.to_json()))) == map_
+    assert TensorMap.from_json(MAP.to_json()) == MAP
+    encoded(map_, 4096)
+    ((dtype, rank, address, _, _, lower, upper, channels, pixels, steps, *modes),) = told
+    assert (dtype, rank, address, channels, pixels, modes) == (6, 4, 4096, 64, 128, [0, 3, 2, 0])
+    assert (list(lower._obj)[:2], list(upper._obj)[:2]) == ([-1, -2], [-1, -3])
+    assert list(steps._obj) == [1, 1, 2, 1]
 
 
 def test_each_array_has_its_own_map(

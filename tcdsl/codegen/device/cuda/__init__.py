@@ -25,10 +25,11 @@
     mma_of                              tc_mma_of, tc_of_<type>_<type>
     wgmma                               tc_wgmma, tc_end_products, tc_leave_products,
                                         tc_in_atoms, tc_show_copies
+    wgmma_of                            tc_wgmma_of, tc_wgmma_of_promoted
     promoted                            tc_mma_promoted, tc_wgmma_promoted
     wgmma_f32                           tc_wgmma_f32
     pipeline                            tc_map, tc_begin_pipeline, tc_acquire, tc_copy_box,
-                                        tc_await, tc_release, tc_have_registers
+                                        tc_copy_pixels, tc_await, tc_release, tc_have_registers
     overlap                             tc_begin_next_kernel, tc_await_kernels
     changing                            tc_changing
 
@@ -53,7 +54,8 @@ sanitizer, which has no clusters either):
     emu_copy_async(to, from or null, bytes, file, line), emu_copy_wait(file, line),
     emu_copy_end_group(), emu_copy_wait_but(groups, file, line)    emu_product(run, sums,
     A, a, B, b, file, line): it runs when that is waited for, by emu_end_products(left)
-    emu_phases_begin, emu_phases_arrive, emu_phases_wait, emu_copy_box: see part "pipeline"
+    emu_phases_begin, emu_phases_arrive, emu_phases_wait, emu_copy_box, emu_copy_pixels: see part
+    "pipeline"
 """
 
 import re
@@ -79,8 +81,8 @@ SCALAR_PARTS: tuple[str, ...] = (
 )  # fmt: skip
 SHARED_PARTS: tuple[str, ...] = (
     "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "atomic8",
-    "ticket", "grid", "cluster", "async", "mma", "mma_of", "wgmma", "promoted", "wgmma_f32",
-    "pipeline", "overlap", "changing",
+    "ticket", "grid", "cluster", "async", "mma", "mma_of", "wgmma", "wgmma_of", "promoted",
+    "wgmma_f32", "pipeline", "overlap", "changing",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _AS_IN_C = frozenset({"powers"})  # one text for both
@@ -95,6 +97,7 @@ _NEEDS = {
     "mma": {"half", "vector"},
     "mma_of": {"half", "float8", "vector", "mma"},
     "wgmma": {"half", "vector", "mma"},
+    "wgmma_of": {"half", "float8", "vector", "mma", "mma_of", "wgmma"},
     "wgmma_f32": {"half", "vector", "mma", "wgmma"},
     "promoted": {"half", "vector", "mma", "wgmma"},
     "pipeline": {"half", "vector", "mma", "wgmma"},
@@ -122,8 +125,8 @@ _GROUP_PRODUCTS = (
     "tc_wgmma", "tc_end_products", "tc_leave_products", "tc_in_atoms", "tc_show_copies",
 )  # fmt: skip
 _PIPELINE = (
-    "tc_map", "tc_begin_pipeline", "tc_have_registers", "tc_acquire", "tc_copy_box", "tc_await",
-    "tc_release",
+    "tc_map", "tc_begin_pipeline", "tc_have_registers", "tc_acquire", "tc_copy_box",
+    "tc_copy_pixels", "tc_await", "tc_release",
 )  # fmt: skip
 
 
@@ -164,6 +167,7 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys(["tc_mma_of", *(f"tc_of_{of}" for of in _MULTIPLIED)], "mma_of")
         | dict.fromkeys(_GROUP_PRODUCTS, "wgmma")
         | dict.fromkeys(["tc_mma_promoted", "tc_wgmma_promoted"], "promoted")
+        | dict.fromkeys(["tc_wgmma_of", "tc_wgmma_of_promoted"], "wgmma_of")
         | {"tc_wgmma_f32": "wgmma_f32"}
         | dict.fromkeys(_PIPELINE, "pipeline")
         | dict.fromkeys(["tc_begin_next_kernel", "tc_await_kernels"], "overlap")

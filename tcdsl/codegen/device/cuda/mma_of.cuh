@@ -3,7 +3,7 @@
  * As part "mma", for each of the types tc_of_<a>_<b>: elements A and B, sums S, and what a thread
  * has of 16 x 8 results of TERMS terms: WORDS words W of a row of A, and of another one 8 rows below,
  * and as many of a column of B.  Thread t has those of row or column t / 4, and along the terms the
- * words t % 4, t % 4 + 4.  A word becomes PARTS operands of instructions.
+ * words t % 4, t % 4 + 4, ...  A word becomes PARTS operands of instructions.
  *
  * float8 becomes float16, exactly, whose products have sums of float32: the instructions for float8
  * keep fewer bits of a sum.  Needs "mma", "half" and "float8". */
@@ -20,7 +20,7 @@ TC_FN uint32_t tc_byte(uint32_t word, int at) { return word >> 8 * at & 0xffu; }
     typedef BT B;                                                                                  \
     typedef int32_t S;                                                                             \
     typedef uint32_t W;                                                                            \
-    enum { TERMS = 32, WORDS = 2, PARTS = 1 };                                                     \
+    enum { TERMS = 32, WORDS = 2, PARTS = 1, BITS = 0 };                                           \
     TC_FN W part_of_a(W word, int) { return word; }                                                \
     TC_FN W part_of_b(W word, int) { return word; }                                                \
     TC_FN void add(S &sum, W x, W y)                                                               \
@@ -77,7 +77,7 @@ TC_HALVES_OF(e5m2)
     typedef uint8_t B;                                                                             \
     typedef float S;                                                                               \
     typedef uint32_t W;                                                                            \
-    enum { TERMS = 32, WORDS = 2, PARTS = 2 };                                                     \
+    enum { TERMS = 32, WORDS = 2, PARTS = 2, BITS = 13 /* of a sum, by wgmma */ };                                                     \
     TC_FN W part_of_a(W word, int upper) { return tc_halves_of_##a(word, upper); }                 \
     TC_FN W part_of_b(W word, int upper) { return tc_halves_of_##b(word, upper); }                 \
     TC_FN void add(double &sum, W x, W y)                                                          \
@@ -105,7 +105,7 @@ struct tc_of_f32_f32 {
   typedef float B;
   typedef float S;
   typedef uint32_t W;
-  enum { TERMS = 8, WORDS = 2, PARTS = 1 };
+  enum { TERMS = 8, WORDS = 2, PARTS = 1, BITS = 0 };
   TC_FN W part_of_a(W word, int)
   {
 #ifdef __CUDA_ARCH__
@@ -129,27 +129,31 @@ struct tc_of_f32_f32 {
   }
 };
 
-/* ---- float64 ------------------------------------------------------------------------------- */
+/* ---- float64: four words of a row or column, four terms apart ----------------------------- */
 struct tc_of_f64_f64 {
   typedef double A;
   typedef double B;
   typedef double S;
   typedef double W;
-  enum { TERMS = 4, WORDS = 1, PARTS = 1 };
+  enum { TERMS = 16, WORDS = 4, PARTS = 1, BITS = 0 };
   TC_FN W part_of_a(W word, int) { return word; }
   TC_FN W part_of_b(W word, int) { return word; }
   TC_FN void add(S &sum, W x, W y) { sum += x * y; }
-  TC_FN void multiply(S &d0, S &d1, S &d2, S &d3, const W (&x)[2], const W (&y)[1])
+  TC_FN void multiply(S &d0, S &d1, S &d2, S &d3, const W (&x)[8], const W (&y)[4])
   {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64 "
-                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-                 : "+d"(d0), "+d"(d1), "+d"(d2), "+d"(d3) : "d"(x[0]), "d"(x[1]), "d"(y[0]));
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, "
+                 "{%4, %5, %6, %7, %8, %9, %10, %11}, {%12, %13, %14, %15}, {%0, %1, %2, %3};"
+                 : "+d"(d0), "+d"(d1), "+d"(d2), "+d"(d3)
+                 : "d"(x[0]), "d"(x[1]), "d"(x[2]), "d"(x[3]), "d"(x[4]), "d"(x[5]), "d"(x[6]),
+                   "d"(x[7]), "d"(y[0]), "d"(y[1]), "d"(y[2]), "d"(y[3]));
 #else
-    TC_ON_GPU(asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, "
-                           "{%0, %1};" : "+d"(d0), "+d"(d1) : "d"(x[0]), "d"(y[0]));
-              asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, "
-                           "{%0, %1};" : "+d"(d2), "+d"(d3) : "d"(x[1]), "d"(y[0]));)
+    TC_ON_GPU(for (int word = 0; word < 4; word++) {
+      asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                   : "+d"(d0), "+d"(d1) : "d"(x[2 * word]), "d"(y[word]));
+      asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+                   : "+d"(d2), "+d"(d3) : "d"(x[2 * word + 1]), "d"(y[word]));
+    })
 #endif
   }
 };
@@ -215,20 +219,20 @@ template <int LINE, class T> TC_FN void tc_load_words(uint32_t (&to)[4], const T
   tc_load_matrices<false>(to, reinterpret_cast<const uint16_t *>(line));
 }
 
-/* As tc_mma: sums += A * B, 16 MT x 8 NT results of a warp, of KT instructions' terms each. */
+/* As tc_mma: sums += A * B, 16 MT x 8 NT results of a warp, of the terms in 32 KT bytes each. */
 template <class OF, int MT, int NT, int KT, int LA, bool IS_A, int LB, bool IS_B>
 TC_FN void tc_mma_of(typename OF::S (&sums)[4 * MT * NT], const typename OF::A *A, int a,
                      const typename OF::B *B, int b)
 {
   static_assert(NT % 2 == 0, "columns are loaded 16 at a time");
+  static_assert(KT * 32 % (OF::TERMS * sizeof(*A)) == 0, "whole instructions");
   typedef typename OF::W W;
   constexpr int WORDS = OF::WORDS, PARTS = OF::PARTS;
   constexpr int APART = 4 * (sizeof(W) / sizeof(typename OF::A)); /* terms of four words */
   const int lane = (int)threadIdx.x, line = lane / 4, word = lane % 4 * (APART / 4);
   const int eight = lane % 8, one = lane / 8 % 2, other = lane / 16; /* as in tc_mma */
 #pragma unroll
-  for (int k = 0; k < KT; k++) {
-    const int term = k * OF::TERMS;
+  for (int term = 0; term < KT * (int)(32 / sizeof(*A)); term += OF::TERMS) {
     W x[MT][2 * WORDS * PARTS], y[NT][WORDS * PARTS];
 #pragma unroll
     for (int i = 0; i < MT; i++) {

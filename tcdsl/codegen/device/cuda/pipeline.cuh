@@ -158,3 +158,42 @@ TC_FN void tc_copy_box(T *to, const tc_map &map, uint64_t *barriers, int q, Firs
 #endif
   }
 }
+
+/* LINES pixels from the one at the first of the numbers *at* on, channels first, each with the 128
+ * bytes of channels there, to their place in an atom; zeros where the array ends.  The next pixel is
+ * where *map* says (PTX ISA, "im2col mode"); the offsets of all pixels along the dimensions between
+ * the first and the last are the numbers after those.  One thread calls it. */
+template <int STAGES, int LINES, typename T, typename... At>
+TC_FN void tc_copy_pixels(T *to, const tc_map &map, uint64_t *barriers, int q, At... at)
+{
+  static_assert(LINES % 8 == 0 && LINES <= 256, "whole atoms, one copy");
+  constexpr int RANK = ((int)sizeof...(At) + 2) / 2;
+  static_assert(sizeof...(At) % 2 == 0 && RANK >= 3 && RANK <= 5, "indices and offsets");
+  uint64_t *const full = barriers + (uint32_t)q % STAGES;
+  const int numbers[] = {(int)at...};
+#ifdef __CUDA_ARCH__
+#if __CUDA_ARCH__ >= 900
+#define TC_PIXELS(rank, list, offsets, ...) \
+  asm volatile("cp.async.bulk.tensor." rank \
+               ".shared::cluster.global.im2col.mbarrier::complete_tx::bytes " \
+               "[%0], [%1, {" list "}], [%2], {" offsets "};" \
+               ::"r"(tc_shared_address(to)), "l"(&map), "r"(tc_shared_address(full)), \
+               __VA_ARGS__ : "memory")
+#define TC_AT(i) "r"(numbers[i])
+#define TC_OFFSET(i) "h"((uint16_t)numbers[i])
+  if constexpr (RANK == 3)
+    TC_PIXELS("3d", "%3, %4, %5", "%6", TC_AT(0), TC_AT(1), TC_AT(2), TC_OFFSET(3));
+  else if constexpr (RANK == 4)
+    TC_PIXELS("4d", "%3, %4, %5, %6", "%7, %8", TC_AT(0), TC_AT(1), TC_AT(2), TC_AT(3),
+              TC_OFFSET(4), TC_OFFSET(5));
+  else
+    TC_PIXELS("5d", "%3, %4, %5, %6, %7", "%8, %9, %10", TC_AT(0), TC_AT(1), TC_AT(2), TC_AT(3),
+              TC_AT(4), TC_OFFSET(5), TC_OFFSET(6), TC_OFFSET(7));
+#undef TC_OFFSET
+#undef TC_AT
+#undef TC_PIXELS
+#endif
+#else
+  emu_copy_pixels(to, map.at, numbers, numbers + RANK, full, __FILE__, __LINE__);
+#endif
+}

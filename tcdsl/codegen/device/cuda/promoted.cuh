@@ -21,9 +21,7 @@ TC_FN void tc_wgmma_promoted(float (&sums)[N / 2], const uint16_t *A, int a, con
                              int b)
 {
   float step[N / 2];
-#pragma unroll
-  for (int i = 0; i < N / 2; i++) step[i] = 0;
-  tc_wgmma<IS_BFLOAT, N, KT, LA, MA, IS_A, LB, MB, IS_B>(step, A, a, B, b);
+  tc_wgmma<IS_BFLOAT, N, KT, LA, MA, IS_A, LB, MB, IS_B, true>(step, A, a, B, b);
   tc_end_products(step);
 #pragma unroll
   for (int i = 0; i < N / 2; i++) sums[i] += step[i];

@@ -27,18 +27,19 @@ TC_FN void tc_show_copies()
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 /* Where a matrix is, for the instruction: it begins at p, an atom's lines are 128 bytes apart, eight
  * of them 1024, and atoms apart bytes; the swizzle is of 128 bytes. */
-TC_FN uint64_t tc_matrix(const uint16_t *p, int apart)
+TC_FN uint64_t tc_matrix(const void *p, int apart)
 {
   const uint32_t start = (uint32_t)__cvta_generic_to_shared(p);
   return (uint64_t)(start >> 4 & 0x3fff) | (uint64_t)(apart >> 4) << 16 | (uint64_t)(1024 >> 4) << 32
          | (uint64_t)1 << 62;
 }
 
-/* d += a * b: 64 x 2 N results of 16 terms, the N accumulators of this thread. */
-#define TC_D(i) "+f"(d[((i) / 2 % 2 * (N / 4) + (i) / 4) * 2 + (i) % 2])
-#define TC_D4(i) TC_D(i), TC_D(i + 1), TC_D(i + 2), TC_D(i + 3)
-#define TC_D16(i) TC_D4(i), TC_D4(i + 4), TC_D4(i + 8), TC_D4(i + 12)
-#define TC_D64 TC_D16(0), TC_D16(16), TC_D16(32), TC_D16(48)
+/* d += a * b, or d = a * b: 64 x 2 N results, the N accumulators of this thread, of which the instruction's i-th is
+ * TC_D(i).  TC_BY_COLUMNS calls DO(columns, registers, the operands after them, accumulators). */
+#define TC_D(c, i) c(d[((i) / 2 % 2 * (N / 4) + (i) / 4) * 2 + (i) % 2])
+#define TC_D4(c, i) TC_D(c, i), TC_D(c, i + 1), TC_D(c, i + 2), TC_D(c, i + 3)
+#define TC_D16(c, i) TC_D4(c, i), TC_D4(c, i + 4), TC_D4(c, i + 8), TC_D4(c, i + 12)
+#define TC_D64(c) TC_D16(c, 0), TC_D16(c, 16), TC_D16(c, 32), TC_D16(c, 48)
 #define TC_R16 \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define TC_R32 \
@@ -58,55 +59,54 @@ TC_FN uint64_t tc_matrix(const uint16_t *p, int apart)
   TC_R96 \
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define TC_WGMMA(type, columns, registers, operands, ...) \
-  asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned.m64n" columns \
-               "k16.f32." type "." type " {" registers "}, " operands ";}" \
-               : __VA_ARGS__ : "l"(a), "l"(b), "n"(TA), "n"(TB))
-#define TC_GROUP(columns, registers, operands, ...) \
-  if constexpr (IS_BFLOAT) \
-    TC_WGMMA("bf16", columns, registers, operands, __VA_ARGS__); \
-  else \
-    TC_WGMMA("f16", columns, registers, operands, __VA_ARGS__)
+#define TC_BY_COLUMNS(DO, c) \
+  static_assert(N == 16 || N == 32 || N == 48 || N == 64 || N == 96 || N == 128, "32 to 256 columns"); \
+  if constexpr (N == 16) \
+    DO("32", TC_R16, "%16", "%17", "%18", "%19", "%20", "%21", \
+       TC_D16(c, 0)); \
+  else if constexpr (N == 32) \
+    DO("64", TC_R32, "%32", "%33", "%34", "%35", "%36", "%37", \
+       TC_D16(c, 0), TC_D16(c, 16)); \
+  else if constexpr (N == 48) \
+    DO("96", TC_R48, "%48", "%49", "%50", "%51", "%52", "%53", \
+       TC_D16(c, 0), TC_D16(c, 16), TC_D16(c, 32)); \
+  else if constexpr (N == 64) \
+    DO("128", TC_R64, "%64", "%65", "%66", "%67", "%68", "%69", \
+       TC_D64(c)); \
+  else if constexpr (N == 96) \
+    DO("192", TC_R96, "%96", "%97", "%98", "%99", "%100", "%101", \
+       TC_D64(c), TC_D16(c, 64), TC_D16(c, 80)); \
+  else if constexpr (N == 128) \
+    DO("256", TC_R128, "%128", "%129", "%130", "%131", "%132", "%133", \
+       TC_D64(c), TC_D16(c, 64), TC_D16(c, 80), TC_D16(c, 96), TC_D16(c, 112));
+#define TC_HALVES(type, columns, registers, o0, o1, o2, o3, o4, o5, ...) \
+  asm volatile("{.reg .pred p; setp.ne.s32 p, " o4 ", 0; wgmma.mma_async.sync.aligned.m64n" columns \
+               "k16.f32." type "." type " {" registers "}, " o0 ", " o1 ", p, 1, 1, " o2 ", " o3 ";}" \
+               : __VA_ARGS__ : "l"(a), "l"(b), "n"(TA), "n"(TB), "r"(is_more))
+#define TC_BFLOATS(...) TC_HALVES("bf16", __VA_ARGS__)
+#define TC_FLOATS(...) TC_HALVES("f16", __VA_ARGS__)
 template <bool IS_BFLOAT, int TA, int TB, int N>
-TC_FN void tc_multiply_group(float (&d)[N], uint64_t a, uint64_t b)
+TC_FN void tc_multiply_group(float (&d)[N], uint64_t a, uint64_t b, int is_more)
 {
-  static_assert(N == 16 || N == 32 || N == 48 || N == 64 || N == 96 || N == 128, "32 to 256 columns");
-  if constexpr (N == 16) {
-    TC_GROUP("32", TC_R16, "%16, %17, p, 1, 1, %18, %19", TC_D16(0));
-  } else if constexpr (N == 32) {
-    TC_GROUP("64", TC_R32, "%32, %33, p, 1, 1, %34, %35", TC_D16(0), TC_D16(16));
-  } else if constexpr (N == 48) {
-    TC_GROUP("96", TC_R48, "%48, %49, p, 1, 1, %50, %51", TC_D16(0), TC_D16(16), TC_D16(32));
-  } else if constexpr (N == 64) {
-    TC_GROUP("128", TC_R64, "%64, %65, p, 1, 1, %66, %67", TC_D64);
-  } else if constexpr (N == 96) {
-    TC_GROUP("192", TC_R96, "%96, %97, p, 1, 1, %98, %99", TC_D64, TC_D16(64), TC_D16(80));
-  } else if constexpr (N == 128) {
-    TC_GROUP("256", TC_R128, "%128, %129, p, 1, 1, %130, %131",
-             TC_D64, TC_D16(64), TC_D16(80), TC_D16(96), TC_D16(112));
+  if constexpr (IS_BFLOAT) {
+    TC_BY_COLUMNS(TC_BFLOATS, "+f");
+  } else {
+    TC_BY_COLUMNS(TC_FLOATS, "+f");
   }
 }
-#undef TC_GROUP
-#undef TC_WGMMA
-#undef TC_R128
-#undef TC_R96
-#undef TC_R64
-#undef TC_R48
-#undef TC_R32
-#undef TC_R16
-#undef TC_D64
-#undef TC_D16
-#undef TC_D4
-#undef TC_D
 #endif
 
+#ifdef __CUDA_ARCH__
+TC_FN void tc_keep(float &sum) { asm volatile("" : "+f"(sum)::"memory"); }
+TC_FN void tc_keep(int32_t &sum) { asm volatile("" : "+r"(sum)::"memory"); }
+#endif
 /* Wait until the products that add to sums are done, and have read their operands. */
-template <int N> TC_FN void tc_end_products(float (&sums)[N])
+template <class S, int N> TC_FN void tc_end_products(S (&sums)[N])
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
-  for (int i = 0; i < N; i++) asm volatile("" : "+f"(sums[i])::"memory"); /* no use of it before */
+  for (int i = 0; i < N; i++) tc_keep(sums[i]); /* no use of it before */
   /* A branch that nothing takes: else ptxas moves what is computed of sums to before the wait, and
    * then has products run one at a time (its C7514). */
   uint32_t lane;
@@ -129,8 +129,10 @@ template <int LEFT> TC_FN void tc_leave_products()
 
 #ifndef __CUDA_ARCH__
 template <bool IS_BFLOAT, int N, int KT, int LA, int MA, bool IS_A, int LB, int MB, bool IS_B>
-void tc_run_product(float *sums, const uint16_t *A, int a, const uint16_t *B, int b)
+void tc_run_product(void *to, const void *rows, int a, const void *columns, int b)
 {
+  float *const sums = (float *)to;
+  const uint16_t *const A = (const uint16_t *)rows, *const B = (const uint16_t *)columns;
   const auto number = [](uint16_t half) {
     return (double)(IS_BFLOAT ? tc_bf16_to_f32(half) : tc_f16_to_f32(half));
   };
@@ -154,12 +156,14 @@ void tc_run_product(float *sums, const uint16_t *A, int a, const uint16_t *B, in
 }
 #endif
 
-/* sums += A * B: 64 x N results of four warps, of 16 KT terms each, until tc_end_products.
+/* sums += A * B, or = if they ARE_NEW: 64 x N results of four warps, of 16 KT terms each, until
+ * tc_end_products.
  *
  * The tile of this warp begins at element a of A, that of all columns at b of B, as they are counted
  * before they go to their places.  A has LA elements in each of its MA lines: with the terms next to
  * one another a line is a row (IS_A), else a term; so has B, with columns for rows. */
-template <bool IS_BFLOAT, int N, int KT, int LA, int MA, bool IS_A, int LB, int MB, bool IS_B>
+template <bool IS_BFLOAT, int N, int KT, int LA, int MA, bool IS_A, int LB, int MB, bool IS_B,
+          bool ARE_NEW = false>
 TC_FN void tc_wgmma(float (&sums)[N / 2], const uint16_t *A, int a, const uint16_t *B, int b)
 {
   static_assert((!IS_A || LA == 16 * KT) && (!IS_B || LB == 16 * KT), "a line has all terms");
@@ -172,11 +176,14 @@ TC_FN void tc_wgmma(float (&sums)[N / 2], const uint16_t *A, int a, const uint16
 #pragma unroll
   for (int k = 0; k < KT; k++) /* 16 terms are 32 bytes of a line, or 16 lines of 128 */
     tc_multiply_group<IS_BFLOAT, !IS_A, !IS_B>(sums, x + k * (IS_A ? 32 : 2048) / 16,
-                                               y + k * (IS_B ? 32 : 2048) / 16);
+                                               y + k * (IS_B ? 32 : 2048) / 16,
+                                               !ARE_NEW || k > 0);
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #elif defined(__CUDA_ARCH__)
   __trap(); /* not compiled for sm_90a */
 #else
+  if (ARE_NEW)
+    for (float &sum : sums) sum = 0;
   const auto run = tc_run_product<IS_BFLOAT, N, KT, LA, MA, IS_A, LB, MB, IS_B>;
 #ifdef EMU_ADDRESS_SANITIZER
   run(sums, A, a, B, b);

@@ -61,24 +61,24 @@ TC_FN tc_again tc_again_tf32(uint32_t a, uint32_t b)
 /* d += a * b, or d = a * b: 64 x N results of 8 terms; a comes from registers. */
 TC_FN void tc_multiply_tf32(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int is_more)
 {
-#define TC_D(i) "+f"(d[i])
+#define TC_OWN(i) "+f"(d[i])
   asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; "
                "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {"
                "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
                "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, "
                "%30, %31"
                "}, {%32, %33, %34, %35}, %36, p, 1, 1;}"
-               : TC_D(0), TC_D(1), TC_D(2), TC_D(3), TC_D(4), TC_D(5), TC_D(6), TC_D(7),
-                 TC_D(8), TC_D(9), TC_D(10), TC_D(11), TC_D(12), TC_D(13), TC_D(14), TC_D(15),
-                 TC_D(16), TC_D(17), TC_D(18), TC_D(19), TC_D(20), TC_D(21), TC_D(22),
-                 TC_D(23), TC_D(24), TC_D(25), TC_D(26), TC_D(27), TC_D(28), TC_D(29),
-                 TC_D(30), TC_D(31)
+               : TC_OWN(0), TC_OWN(1), TC_OWN(2), TC_OWN(3), TC_OWN(4), TC_OWN(5), TC_OWN(6), TC_OWN(7),
+                 TC_OWN(8), TC_OWN(9), TC_OWN(10), TC_OWN(11), TC_OWN(12), TC_OWN(13), TC_OWN(14), TC_OWN(15),
+                 TC_OWN(16), TC_OWN(17), TC_OWN(18), TC_OWN(19), TC_OWN(20), TC_OWN(21), TC_OWN(22),
+                 TC_OWN(23), TC_OWN(24), TC_OWN(25), TC_OWN(26), TC_OWN(27), TC_OWN(28), TC_OWN(29),
+                 TC_OWN(30), TC_OWN(31)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(is_more));
-#undef TC_D
+#undef TC_OWN
 }
 TC_FN void tc_multiply_tf32(float (&d)[64], const uint32_t (&a)[4], uint64_t b, int is_more)
 {
-#define TC_D(i) "+f"(d[i])
+#define TC_OWN(i) "+f"(d[i])
   asm volatile("{.reg .pred p; setp.ne.b32 p, %69, 0; "
                "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {"
                "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
@@ -87,17 +87,17 @@ TC_FN void tc_multiply_tf32(float (&d)[64], const uint32_t (&a)[4], uint64_t b, 
                "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, "
                "%58, %59, %60, %61, %62, %63"
                "}, {%64, %65, %66, %67}, %68, p, 1, 1;}"
-               : TC_D(0), TC_D(1), TC_D(2), TC_D(3), TC_D(4), TC_D(5), TC_D(6), TC_D(7),
-                 TC_D(8), TC_D(9), TC_D(10), TC_D(11), TC_D(12), TC_D(13), TC_D(14), TC_D(15),
-                 TC_D(16), TC_D(17), TC_D(18), TC_D(19), TC_D(20), TC_D(21), TC_D(22),
-                 TC_D(23), TC_D(24), TC_D(25), TC_D(26), TC_D(27), TC_D(28), TC_D(29),
-                 TC_D(30), TC_D(31), TC_D(32), TC_D(33), TC_D(34), TC_D(35), TC_D(36),
-                 TC_D(37), TC_D(38), TC_D(39), TC_D(40), TC_D(41), TC_D(42), TC_D(43),
-                 TC_D(44), TC_D(45), TC_D(46), TC_D(47), TC_D(48), TC_D(49), TC_D(50),
-                 TC_D(51), TC_D(52), TC_D(53), TC_D(54), TC_D(55), TC_D(56), TC_D(57),
-                 TC_D(58), TC_D(59), TC_D(60), TC_D(61), TC_D(62), TC_D(63)
+               : TC_OWN(0), TC_OWN(1), TC_OWN(2), TC_OWN(3), TC_OWN(4), TC_OWN(5), TC_OWN(6), TC_OWN(7),
+                 TC_OWN(8), TC_OWN(9), TC_OWN(10), TC_OWN(11), TC_OWN(12), TC_OWN(13), TC_OWN(14), TC_OWN(15),
+                 TC_OWN(16), TC_OWN(17), TC_OWN(18), TC_OWN(19), TC_OWN(20), TC_OWN(21), TC_OWN(22),
+                 TC_OWN(23), TC_OWN(24), TC_OWN(25), TC_OWN(26), TC_OWN(27), TC_OWN(28), TC_OWN(29),
+                 TC_OWN(30), TC_OWN(31), TC_OWN(32), TC_OWN(33), TC_OWN(34), TC_OWN(35), TC_OWN(36),
+                 TC_OWN(37), TC_OWN(38), TC_OWN(39), TC_OWN(40), TC_OWN(41), TC_OWN(42), TC_OWN(43),
+                 TC_OWN(44), TC_OWN(45), TC_OWN(46), TC_OWN(47), TC_OWN(48), TC_OWN(49), TC_OWN(50),
+                 TC_OWN(51), TC_OWN(52), TC_OWN(53), TC_OWN(54), TC_OWN(55), TC_OWN(56), TC_OWN(57),
+                 TC_OWN(58), TC_OWN(59), TC_OWN(60), TC_OWN(61), TC_OWN(62), TC_OWN(63)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(is_more));
-#undef TC_D
+#undef TC_OWN
 }
 #endif
 
@@ -280,8 +280,8 @@ TC_FN void tc_wgmma_f32(float (&sums)[N / 2], const float *A, int a, const float
   asm volatile("{.reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, 1, %2, p; "
                "selp.u32 %0, 1, 0, q;}"
                : "=r"(is_odd) : "r"(tc_is_odd_tf32(least)), "n"(THREADS) : "memory");
-  const uint64_t y_high = tc_matrix((const uint16_t *)parts.high, 0);
-  const uint64_t y_low = tc_matrix((const uint16_t *)parts.low, 0);
+  const uint64_t y_high = tc_matrix(parts.high, 0);
+  const uint64_t y_low = tc_matrix(parts.low, 0);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
   for (int k = 0; k < 4; k++) { /* 8 terms are 32 bytes of a line */

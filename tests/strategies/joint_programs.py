@@ -1,0 +1,47 @@
+"""How tests ask for tiles of products, and what they then look at."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tcdsl.costmodel.chip import load_chip
+from tcdsl.options import Options
+from tcdsl.testing.random_inputs import values
+
+MakeUnit = Callable[..., Any]
+FEW = replace(load_chip("h200"), multiprocessors=4)  # blocks have several tiles
+
+
+def tiles(shape: tuple[int, int, int, int], **others: Any) -> dict[str, Any]:
+    """Return a configuration of *shape*, which copies by threads fill unless *others* say more."""
+    rows, columns, warp_rows, warp_columns = shape
+    return {
+        "rows": rows, "columns": columns, "warp_rows": warp_rows, "warp_columns": warp_columns,
+        "step": 64, "stages": 3, "together": 4, "loader": "threads", "swath": 1, "chunks": 1,
+        "is_persistent": False, "is_finished": False, **others,
+    }  # fmt: skip
+
+
+CONFIGS = {
+    "boxes": tiles((16, 128, 4, 1), loader="boxes"),
+    "four warps": tiles((16, 64, 4, 1)),
+    "single warps": tiles((32, 32, 2, 2), step=32, together=1),
+    "persistent": tiles((16, 64, 4, 1), loader="boxes", swath=2, is_persistent=True),
+}
+
+
+def asked(unit: Any, config: dict[str, Any]) -> Options:
+    """Return the options that ask for *config* for the last kernel of *unit*."""
+    kernel = unit.done.plan.weighed[-1].kernel
+    choice = {"kernel": kernel, "template": "tile_mma", **config}
+    return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
+
+
+def kernels_of(unit: Any) -> list[str]:
+    return [weighed.kernel for weighed in unit.done.plan.weighed]
+
+
+def inputs_of(unit: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
+    c = unit.comprehension
+    types = [c.tensors[name].dtype for name in c.inputs]
+    return [values(*of, "real", n) for n, of in enumerate(zip(types, shapes, strict=True))]
