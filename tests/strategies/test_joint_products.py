@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
+import tcdsl
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.costmodel.registers import MANY_REGISTERS
+from tcdsl.lang.types.dtypes import FLOAT16
+from tcdsl.options import Options
 from tcdsl.plan.state import Evaluator
 from tcdsl.testing.comparison import check
+from tcdsl.testing.random_inputs import values
 from tests.strategies.joint_programs import CONFIGS, FEW, MakeUnit, asked, inputs_of, kernels_of
 
 FORMS = {
@@ -43,6 +47,44 @@ def source_of(form: str, dtype: str = "bfloat16", rest: str | None = None) -> st
 def shapes_of(form: str, *sizes: int) -> list[tuple[int, ...]]:
     parts = parts_of(form)
     return [tuple(sizes[SIZES[index]] for index in re.findall("[mnk]", part[1:])) for part in parts]
+
+
+PROJECTIONS = """def f(half(M,C) x, half(C,N) w, half(C,N) v, half(C,N) u, float(N) b)
+    -> (half(M,N) q, half(M,N) k, float(M,N) z) {
+    q(m,n) +=! x(m,c) * w(c,n)
+    k(m,n) +=! x(m,c) * v(c,n)
+    p(m,n) +=! float(x(m,c)) * u(c,n)
+    z(m,n) = p(m,n) + b(n)
+}"""
+ADJOINTS = """def f(half(M,K) x, half(M,N) a, half(M,N) b) -> (half(K,N) d_w, half(K,N) d_v) {
+    d_w(k,n) +=! x(m,k) * a(m,n)
+    d_v(k,n) +=! x(m,k) * b(m,n)
+}"""
+
+
+def test_projections_of_equal_columns_are_one_kernel(cuda_unit: MakeUnit) -> None:
+    """Keys and values of grouped queries: fewer columns than the queries."""
+    source = PROJECTIONS.replace("half(C,N) w", "half(C,J) w").replace("half(M,N) q", "half(M,J) q")
+    shapes = [(4096, 4096), (4096, 4096), (4096, 1024), (4096, 1024), (1024,)]
+    unit = cuda_unit(source, *shapes)
+    assert sorted(kernels_of(unit)) == ["S0", "S1+S2+S3"]
+
+
+def test_threads_with_the_sums_of_two_products_have_many_registers(cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(source_of("nn"), *shapes_of("nn", 4096, 4096, 4096))
+    assert unit.done.plan.kernels[0].code.thread_registers == MANY_REGISTERS
+
+
+def test_what_both_products_read_is_copied_once(cuda_unit: MakeUnit) -> None:
+    for form, copies in (("nn", 3), ("nt", 3), ("tn", 3), ("apart", 4)):
+        unit = cuda_unit(source_of(form), *shapes_of(form, 1024, 1024, 1024))
+        assert kernels_of(unit) == ["S0+S1+S2"]
+        assert unit.source.text.count("tc_copy_box<") == copies
+        assert unit.source.text.count("tc_wgmma<") == 2
+        assert "tc_leave_products<2>" in unit.source.text
+
+
+# --- right ------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow_but("boxes")
@@ -106,28 +148,6 @@ def test_what_follows_has_rows_that_are_added_up(cuda_unit: MakeUnit, emulated: 
     check(program, *inputs_of(unit, shapes))
 
 
-def test_what_both_products_read_is_copied_once(cuda_unit: MakeUnit) -> None:
-    for form, copies in (("nn", 3), ("nt", 3), ("tn", 3), ("apart", 4)):
-        unit = cuda_unit(source_of(form), *shapes_of(form, 1024, 1024, 1024))
-        assert kernels_of(unit) == ["S0+S1+S2"]
-        assert unit.source.text.count("tc_copy_box<") == copies
-        assert unit.source.text.count("tc_wgmma<") == 2
-        assert "tc_leave_products<2>" in unit.source.text
-
-
-PROJECTIONS = """def f(half(M,C) x, half(C,N) w, half(C,N) v, half(C,N) u, float(N) b)
-    -> (half(M,N) q, half(M,N) k, float(M,N) z) {
-    q(m,n) +=! x(m,c) * w(c,n)
-    k(m,n) +=! x(m,c) * v(c,n)
-    p(m,n) +=! float(x(m,c)) * u(c,n)
-    z(m,n) = p(m,n) + b(n)
-}"""
-ADJOINTS = """def f(half(M,K) x, half(M,N) a, half(M,N) b) -> (half(K,N) d_w, half(K,N) d_v) {
-    d_w(k,n) +=! x(m,k) * a(m,n)
-    d_v(k,n) +=! x(m,k) * b(m,n)
-}"""
-
-
 @pytest.mark.slow_but("adjoints")
 @pytest.mark.parametrize("form", ["projections", "adjoints"])
 def test_results_that_are_stored_apart(
@@ -147,17 +167,22 @@ def test_results_that_are_stored_apart(
     check(program, *inputs_of(unit, shapes))
 
 
-def test_projections_of_equal_columns_are_one_kernel(cuda_unit: MakeUnit) -> None:
-    """Keys and values of grouped queries: fewer columns than the queries."""
-    source = PROJECTIONS.replace("half(C,N) w", "half(C,J) w").replace("half(M,N) q", "half(M,J) q")
-    shapes = [(4096, 4096), (4096, 4096), (4096, 1024), (4096, 1024), (1024,)]
-    unit = cuda_unit(source, *shapes)
-    assert sorted(kernels_of(unit)) == ["S0", "S1+S2+S3"]
-
-
-def test_threads_with_the_sums_of_two_products_have_many_registers(cuda_unit: MakeUnit) -> None:
-    unit = cuda_unit(source_of("nn"), *shapes_of("nn", 4096, 4096, 4096))
-    assert unit.done.plan.kernels[0].code.thread_registers == MANY_REGISTERS
+@pytest.mark.slow
+@pytest.mark.parametrize("body", [
+    "a(m,n) +=! float(x(m,k)) * w(k,n)  b(m,n) +=! float(x(m,k)) * v(k,n)"
+    "  y(m,n) = a(m,n) * sigmoid(b(m,n))",
+    "y(m,n) +=! float(x(m,k)) * w(k,n)  y(m,n) += float(x(m,k)) * v(k,n)",
+], ids=["beside", "one sum"])  # fmt: skip
+def test_open_rows(body: str) -> None:
+    head = "def f(half(M,K) x, half(K,N) w, half(K,N) v) -> (float(M,N) y)"
+    f = tcdsl.define(f"{head} {{ {body} }}").f
+    options = Options(dynamic_sizes=("M",))
+    for m in (264, 200):
+        shapes = [(m, 200), (200, 136), (200, 136)]
+        inputs = [values(FLOAT16, shape, "real", number) for number, shape in enumerate(shapes)]
+        made = f.compile(*inputs, target="emulate", options=options).choices["kernels"]
+        assert [kernel["template"] for kernel in made] == ["tile_mma"]
+        check(f, *inputs, targets=("emulate",), options=options)
 
 
 # --- when -------------------------------------------------------------------------------------

@@ -305,6 +305,32 @@ def test_what_fragments_are_added_to(
     check(program, *drawn(FLOAT16, shapes))
 
 
+MASKED = """def f(half(M,K) A, half(K,N) B, {t}(M,N) x) -> (half(M,N) C) {{
+    c(m,n) +=! A(m,k) * B(k,n)
+    C(m,n) = x(m,n) > 0 ? c(m,n) : 0.0
+}}"""
+
+
+@pytest.mark.slow_but("float-(264, 320, 200)", "int8-(315, 200, 136)")
+@pytest.mark.parametrize("sizes", [(264, 320, 200), (315, 200, 136)], ids=str)
+@pytest.mark.parametrize(("dtype", "depth"), [("float", 2), ("int8", 4), ("double", 0)],
+                         ids=["float", "int8", "double"])  # fmt: skip
+def test_what_is_added_is_loaded_some_iterations_before(
+    dtype: str, depth: int, sizes: tuple[int, int, int], cuda_unit: MakeUnit, emulated: Any
+) -> None:
+    """As many as sixteen registers hold: of the first ones before the loop, at its edges too."""
+    m, n, k = sizes
+    shapes, source = [(m, k), (k, n), (m, n)], MASKED.format(t=dtype)
+    options = asked(cuda_unit(source, *shapes), boxes(128, 4, 3))
+    unit = cuda_unit(source, *shapes, options=options)
+    text = unit.source.text
+    assert ("w_later" in text) == (depth > 0) and not unit.done.is_fallback
+    assert f"w_early0[{depth}][4]" in text or not depth
+    (program,) = emulated([unit])
+    own = unit.comprehension.tensors["x"].dtype
+    check(program, *drawn(FLOAT16, shapes[:2]), values(own, (m, n), "real", 3))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 @pytest.mark.parametrize("source", [RESIDUAL, GELU, source_of("nn")], ids=["x", "gelu", "bare"])

@@ -8,9 +8,15 @@
 with q = threadIdx.x % 4; loads of pairs are exchanged in the same way before the loop.  What else
 the loop loads is loaded in a loop before it: four loads are on their way at once, and NVRTC 13.5
 does not unroll the loop otherwise, so that the sums would be in memory (bfloat16 results with a
-residual of float32).  Fragments
-of tensor cores are held so (strategies/fragments.py): eight rows would be written 16 bytes each by
-one instruction, and are written 64 bytes each.
+residual of float32).  Where a loop is around it, some iterations' loads are on their way before::
+
+    for c6 in 0:4   w_early0[c6] = tc_vload<2>(&x[.. c6 ..])          (for all c7)
+    for c6 in 0:8   for c7 ...  w_early0[c6 % 4] ...
+                    if c6 + 4 < 8:  w_early0[c6 % 4] = tc_vload<2>(&x[.. c6 + 4 ..])
+
+for CUDA's compiler moves no load before the stores of an iteration, and each iteration would wait
+as long as memory takes.  Fragments of tensor cores are held so (strategies/fragments.py): eight
+rows would be written 16 bytes each by one instruction, and are written 64 bytes each.
 
 Legal iff the threads run the loop together, which the fragments' rows say, nothing else in the
 kernel touches the array if it is written, and runs of eight elements lie at multiples of 16 bytes.
@@ -43,6 +49,7 @@ from tcdsl.codegen.ast.nodes import (
     Literal,
     Name,
     Node,
+    Scope,
     Type,
     Variable,
 )
@@ -50,18 +57,50 @@ from tcdsl.codegen.ast.walk import names
 from tcdsl.records import dataclass
 
 PAIR, QUAD = 2, 4
+REGISTERS_AHEAD = 16  # of each array that is loaded before
+
+
+@dataclass(slots=True)
+class Ahead:
+    """A loop of *count* iterations, for some of which those before load: *before* it, the first.
+
+    *guards* say which of them there are: the first ones, for a later one is loaded by an earlier.
+    """
+
+    variable: str
+    count: int
+    guards: tuple[Code, ...] = ()
+    before: list[Node] = field(default_factory=list)
+
+    def depth(self, size_bytes: int) -> int:
+        """Return how many iterations load ahead, of pairs of *size_bytes*; less than two: none."""
+        registers = QUAD * -(-size_bytes // 4)
+        return min(self.count, REGISTERS_AHEAD // registers)
+
+
+@dataclass(slots=True)
+class Early:
+    """A vector that is loaded in a loop before: *depth* iterations of a loop around it before."""
+
+    name: str
+    declared: Declare
+    depth: int
 
 
 @dataclass(slots=True)
 class Exchange:
-    """A loop whose iterations' pairs are exchanged; *guards* say which of them there are."""
+    """A loop whose iterations' pairs are exchanged; *guards* say which of them there are.
+
+    *ahead* is the loop around it, if that may load some iterations before.
+    """
 
     variable: str
     guards: tuple[Code, ...]
     pairs: list[tuple[str, str, Index, str]] = field(default_factory=list)
     loads: list[tuple[str, str, Index, str]] = field(default_factory=list)
     is_storing: bool = False  # whether there are pairs to be stored
-    early: list[tuple[str, Declare]] = field(default_factory=list)  # arrays, and what they have
+    early: list[Early] = field(default_factory=list)
+    ahead: Ahead | None = None
 
     def take(self, type_: str, vector: str, first: Index, statement: str) -> Node:
         """Return the declaration of *vector*, a pair at *first*, of what is loaded before."""
@@ -70,12 +109,23 @@ class Exchange:
         variable = Variable(vector, index(name, self.variable))
         return Declare(vector_type(type_, PAIR), (variable,), "const ", statement=statement)
 
-    def load_early(self, declared: Declare) -> Node:
-        """Return *declared*, a vector, of what a loop before this one loads."""
-        name = f"w_early{len(self.early)}"
-        self.early.append((name, declared))
-        variable = replace(declared.variables[0], value=index(name, self.variable))
+    def load_early(self, declared: Declare, number: int, size_bytes: int) -> Node:
+        """Return *declared*, a vector, of what a loop before this one loads.
+
+        :arg number: of the arrays that are loaded so.
+        """
+        depth = 1 if self.ahead is None else max(1, self.ahead.depth(size_bytes))
+        found = Early(f"w_early{number}", declared, depth)
+        self.early.append(found)
+        variable = replace(declared.variables[0], value=self._element(found))
         return replace(declared, variables=(variable,))
+
+    def _element(self, early: Early) -> Code:
+        """Return where *early* has what is loaded for this iteration."""
+        if early.depth == 1 or self.ahead is None:
+            return index(early.name, self.variable)
+        turn = binary(self.ahead.variable, "%", early.depth)
+        return index(index(early.name, turn), self.variable)
 
     def keep(self, type_: str, vector: str, first: Index, statement: str) -> Node:
         """Return what keeps *vector*, a pair at *first*, for the store after the loop."""
@@ -104,20 +154,53 @@ class Exchange:
         return [*own, *arrays, *loads, *self._early()]
 
     def _early(self) -> list[Node]:
-        """Return what loads early: its arrays, and the loop."""
-        zeros = Literal("{}") if self.guards else None
-        arrays: list[Node] = []
-        body: list[Node] = []
-        for name, declared in self.early:
-            variable = Variable(name, zeros, size=str(QUAD))
-            arrays.append(replace(declared, variables=(variable,), before=""))
-            value = declared.variables[0].value
-            assert value is not None
-            body.append(Assign(index(name, self.variable), value, declared.statement))
-        if not body:
-            return []
-        guarded = [If(both(self.guards), tuple(body))] if self.guards else body
-        return [*arrays, for_each(self.variable, QUAD, guarded)]
+        """Return what loads early for this iteration: its arrays, and the loop.
+
+        What is loaded some iterations before is left to the loop around.
+        """
+        found: list[Node] = []
+        for early in self.early:
+            if early.depth == 1:
+                found += [self._array(early), self._loading(early)]
+            elif self.ahead is not None:
+                first = for_each(self.ahead.variable, early.depth, [self._loading(early)])
+                self.ahead.before += [self._array(early), first]
+        return found
+
+    def _array(self, early: Early) -> Node:
+        """Return the declaration of the registers of *early*."""
+        zeros = Literal("{}") if self._guards(early) else None
+        size = f"{early.depth}][{QUAD}" if early.depth > 1 else str(QUAD)
+        variable = Variable(early.name, zeros, size=size)
+        return replace(early.declared, variables=(variable,), before="")
+
+    def _loading(self, early: Early) -> Node:
+        """Return the loop that loads *early*."""
+        value = early.declared.variables[0].value
+        assert value is not None
+        body: list[Node] = [Assign(self._element(early), value, early.declared.statement)]
+        guards = self._guards(early)
+        guarded = [If(both(guards), tuple(body))] if guards else body
+        return for_each(self.variable, QUAD, guarded)
+
+    def _guards(self, early: Early) -> tuple[Code, ...]:
+        """Return the conditions under which *early* has something to load."""
+        around = () if self.ahead is None or early.depth == 1 else self.ahead.guards
+        return (*around, *self.guards)
+
+    def loads_ahead(self) -> list[Node]:
+        """Return what an iteration loads for later ones: in scopes whose loop is at these."""
+        found: list[Node] = []
+        for early in self.early:
+            if early.depth == 1 or self.ahead is None:
+                continue
+            name, later = self.ahead.variable, binary(self.ahead.variable, "+", early.depth)
+            int_ = Type("int")
+            there = Declare(int_, (Variable("w_later", later),), "const ")
+            here = Declare(int_, (Variable(name, Name("w_later")),), "const ")
+            inside = Scope((there, Scope((here, self._loading(early)))))
+            found.append(If(binary(later, "<", self.ahead.count), (inside,)))
+        return found
 
     def _run(self, first: Index) -> list[Code]:
         """Return where the thread's pair of the run of its number is, and whether there is one."""

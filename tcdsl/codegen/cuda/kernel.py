@@ -11,7 +11,7 @@ from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.statements import Context, constant
 from tcdsl.codegen.cuda.boxes import BARRIER_BYTES, BARRIERS
 from tcdsl.codegen.cuda.changing import changing_loads
-from tcdsl.codegen.cuda.exchanges import Exchange
+from tcdsl.codegen.cuda.exchanges import Ahead, Exchange
 from tcdsl.codegen.cuda.grids import grid_counts
 from tcdsl.codegen.cuda.index_width import needs_wide_index
 from tcdsl.codegen.cuda.overlap import Start
@@ -105,6 +105,8 @@ class KernelText:
         self.n_lanes = 0
         self.turns: list[Turn] = []  # of the unrolled loops around
         self.exchange: Exchange | None = None  # of pairs, in the loop around
+        self.around: Ahead | None = None  # the unrolled loop around that
+        self.n_early = 0
         self.n_blocks = 0
         self.local_of: dict[str | None, list[Placement]] = {}
         own = set(arrays_of(parent.plan, kernel))

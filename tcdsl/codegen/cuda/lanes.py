@@ -48,6 +48,7 @@ from tcdsl.codegen.c.statements import constant
 from tcdsl.codegen.cuda.exchanges import (
     PAIR,
     QUAD,
+    Ahead,
     Exchange,
     differs,
     for_each,
@@ -106,18 +107,31 @@ class LanesPrinter:
             guards.append(guard_of_last(node, loop.extent, self.text.spans))
         guards += step_guard(node)
         may_exchange = loop.width == QUAD and not active and is_straight(node.body)
-        exchange = None
+        exchange = ahead = None
         if may_exchange and not differs(tuple(guards), self.text.of_threads):
-            exchange = Exchange(variable, tuple(guards))
+            exchange = Exchange(variable, tuple(guards), ahead=self.text.around)
+        elif not active and self._is_around_exchange(node) and not step_guard(node):
+            ahead = Ahead(variable, loop.extent, tuple(guards))
         self.text.turns.append(Turn(variable, loop, 1, loop.extent))
-        self.text.exchange, around = exchange, self.text.exchange
+        outside = self.text.exchange, self.text.around
+        self.text.exchange, self.text.around = exchange, ahead
         body = self.text.guarded_body(node, loop, guards, active)
-        self.text.exchange = around
+        self.text.exchange, self.text.around = outside
         self.text.turns.pop()
         whole = for_each(variable, loop.extent, body)
         if exchange is None or not (exchange.pairs or exchange.loads or exchange.early):
-            return whole
-        return Scope((*exchange.declarations(), whole, *exchange.stores()))
+            return Scope((*ahead.before, whole)) if ahead and ahead.before else whole
+        declared, ahead_of = exchange.declarations(), exchange.loads_ahead()
+        return Scope((*declared, whole, *ahead_of, *exchange.stores()))
+
+    def _is_around_exchange(self, node: loop_ast.For) -> bool:
+        """Return whether *node*, from its first iteration on, runs a loop that exchanges pairs."""
+        body = node.body
+        while isinstance(body, loop_ast.Mark):
+            if isinstance(body.body, loop_ast.For):
+                return node.init == ZERO and self.text.loops[body.name].width == QUAD
+            body = body.body
+        return False
 
     def _may_exchange(self, vector: LaneVector, loop: Loop) -> bool:
         """Return whether threads may load or store each other's pairs of *vector*."""
@@ -157,7 +171,11 @@ class LanesPrinter:
             declared = vector.declaration(lanes)
             assert isinstance(declared, Declare)
             early = self._early_of(vector, lanes, is_guarded)
-            return declared if early is None else early.load_early(declared)
+            if early is None:
+                return declared
+            number, self.text.n_early = self.text.n_early, self.text.n_early + 1
+            size_bytes = vector.width * self.text.scop.arrays[vector.array].dtype.size_bytes
+            return early.load_early(declared, number, size_bytes)
         element = c_type(self.text.scop.arrays[vector.array].dtype)
         return exchange.take(element, vector.name, vector.first, vector.statement)
 
