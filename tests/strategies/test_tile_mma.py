@@ -564,7 +564,7 @@ BOX_FAULTS = {
     "another stage's bytes": (
         r"(tc_copy_box<.*?w_barriers, )(c\d)", r"\1\2 + 1", "data race|never written|deadlock",
     ),
-    "another box": (r"\(\(64 \* (c\d)\)\)", r"((64 * \1 + 64))", ""),
+    "another box": (r"\(64 \* (c\d)\)", r"(64 * \1 + 64)", ""),
     "too few bytes": (r"tc_acquire<3, \d+>", "tc_acquire<3, 1024>", "data race|never|deadlock"),
     "too few readers": (r"tc_begin_pipeline<3, 4>", "tc_begin_pipeline<3, 3>", "data race"),
     "too many readers": (r"tc_begin_pipeline<3, 4>", "tc_begin_pipeline<3, 5>", "deadlock"),

@@ -18,12 +18,9 @@ from typing import Any
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Feature
 from tcdsl.costmodel.estimate import estimate
-from tcdsl.costmodel.locality import array_strides, coefficient_of
 from tcdsl.costmodel.tensor_tiles import TensorWork
 from tcdsl.costmodel.work import Work
-from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, Operator, walk
-from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Access, Array, Kind
+from tcdsl.poly.scop import Kind
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.padding import why_not_padded
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
@@ -39,18 +36,28 @@ from tcdsl.strategies.joint_products import (
     why_not_joint,
     with_one_product,
 )
-from tcdsl.strategies.problem import Problem, analysis, nameless_analysis, own_analysis
-from tcdsl.strategies.sketch import Axis, Sketch, Tensor, Terms
+from tcdsl.strategies.problem import Problem, nameless_analysis, own_analysis
+from tcdsl.strategies.sketch import Sketch, Tensor, Terms
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_simt
+from tcdsl.strategies.tensor_operands import (
+    BOX_BYTES_A_LINE,
+    STEPS,
+    axes_of,
+    has_index,
+    has_whole_atoms,
+    is_boxed,
+    is_in_parts,
+    loads_for,
+    operands_of,
+    why_not_copied,
+    why_not_factors,
+    why_not_split,
+    why_not_whole_rows,
+)
 from tcdsl.strategies.tensor_types import (
-    SPLIT_TERMS,
-    has_groups,
-    is_split,
     is_truncated,
-    loads_of,
     unit_of,
-    why_not_made,
 )
 from tcdsl.strategies.tile_folds import (
     fold_steps,
@@ -76,7 +83,6 @@ MOST_SUMS = 64 * 64  # of a warp, of all products
 MOST_DOUBLES = 32 * 64  # as many registers as of 64 x 64 others
 GROUP_STEP, WARPS = 64, 4
 GROUP_STAGES = (4, 3, 2)  # of equal estimates the first: copies take as long as products
-STEPS = (128, 64)  # bytes along the terms
 # Of those whose operands come in boxes, beside a producer's warp, and how many stages are tried.
 BOX_SHAPES = (
     (16, 256, 8, 1), (16, 192, 8, 1), (16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 4, 1),
@@ -90,11 +96,7 @@ SWATH = 8
 SWATH_FROM_MEMORY = 4  # at least, of columns that the second-level cache does not hold (H100)
 LEAST_STEPS = 4  # of a block that shares sums
 THREADS, BOXES = "threads", "boxes"  # who brings operands
-BOX_BYTES_A_LINE = 128
-BOX_BYTES, BOX_RANK = 16, 5  # strides are multiples of; most dimensions
 STAGES = (2, 3, 4)
-# Of rows, of columns; the reduced dimension whose terms are in a step, and the others.
-Axes = tuple[Axis, Axis, int, tuple[int, ...]]
 MIN_WORK = gpu_thresholds.TILED_MULTIPLICATIONS
 OTHERS: tuple[Template[Any], ...] = (tile_simt.TEMPLATE, row.TEMPLATE, column.TEMPLATE)
 
@@ -142,15 +144,14 @@ def _why_not_joint(problem: Problem, name: str) -> str | None:
     one, own = with_one_product(problem), problem.of([name])
     if reason := _why_not_product(own):
         return f"{name}: {reason}"
-    types = (_operands(one)[0].dtype, _operands(own)[0].dtype)
+    types = (operands_of(one)[0].dtype, operands_of(own)[0].dtype)
     if unit_of(types[0]) != unit_of(types[1]) or types[0].size_bytes != types[1].size_bytes:
         return f"{name} has factors of another type than {problem.lead}"
     products = [problem.scop.by_name[n] for n in (problem.lead, name)]
     if is_in_parts(own) or any(product.is_promoted for product in products):
         return "sums of steps have no registers beside those of several products"
     each = one, own
-    is_boxed = types[0].is_half and all(why_not_boxes(product) is None for product in each)
-    if not is_boxed and any(_why_not_whole_rows(product) for product in each):
+    if not all(map(is_boxed, each)) and any(why_not_whole_rows(product) for product in each):
         return "nobody brings the factors of all products in one way"
     axes = axes_of(own)
     assert axes is not None
@@ -174,7 +175,7 @@ def _why_not_product(problem: Problem) -> str | None:
         return reason
     if shape.instances < MIN_WORK:
         return "it is small"
-    if reason := _why_not_factors(problem):
+    if reason := why_not_factors(problem):
         return reason
     for name in problem.group.members:
         if name != problem.lead and problem.rest_of(name) > 1:
@@ -184,12 +185,7 @@ def _why_not_product(problem: Problem) -> str | None:
             return f"{name} comes before it"
     if axes_of(problem) is None:
         return "no two operands share a reduced index"
-    return _why_not_copied(problem) or _why_not_split(problem)
-
-
-def is_in_parts(problem: Problem) -> bool:
-    """Return whether each product of *problem* is made as several, of parts of its factors."""
-    return is_split(_operands(problem)[0].dtype, problem.options)
+    return why_not_copied(problem) or why_not_split(problem)
 
 
 @nameless_analysis
@@ -200,160 +196,6 @@ def is_likely(problem: Problem) -> bool:
     config = next(space(problem))
     own = estimate(_work(problem, config), problem.gpu).seconds
     return own <= least_seconds(problem, OTHERS)
-
-
-def _why_not_split(problem: Problem) -> str | None:
-    """Return why *problem*, if its factors are taken in parts, is not made here, or None."""
-    axes = axes_of(problem)
-    assert axes is not None
-    if not is_in_parts(problem):
-        return None
-    extents = problem.shapes[problem.lead].extents
-    others = prod(extents[dim] for dim in axes[3])
-    step = BOX_BYTES_A_LINE // _operands(problem)[0].dtype.size_bytes
-    if others * (extents[axes[2]] - -(-extents[axes[2]] // step)) < SPLIT_TERMS:
-        return "its sums are too short to be as accurate in three products of tf32"
-    return why_not_boxes(problem)
-
-
-def _why_not_factors(problem: Problem) -> str | None:
-    """Return why the summands are no products that tensor cores make, or None."""
-    statement = problem.shapes[problem.lead].statement
-    reduction, value = statement.reduction, statement.value
-    if reduction is None or reduction.operator is not Operator.ADD:
-        return "it is no sum"
-    factors = [value.left, value.right] if isinstance(value, Binary) and value.op == "*" else []
-    loads = [f.operand if isinstance(f, Cast) else f for f in factors]
-    types = [load.dtype for load in loads if isinstance(load, Load)]
-    if len(loads) != 2 or len(types) != 2:
-        return "its summands are not products of two elements"
-    if reason := why_not_made(types, reduction.dtype, problem.gpu, problem.options):
-        return reason
-    return "it has one operand" if len(statement.reads) != 2 else None
-
-
-@analysis
-def axes_of(problem: Problem) -> Axes | None:
-    """Return the axes of rows and columns of the lead, and its reduced indices, or None."""
-    shape = problem.shapes[problem.lead]
-    statement = shape.statement
-    reduced = [d for d, r in enumerate(shape.roles) if r is Role.REDUCED and shape.extents[d] > 1]
-    if not reduced or any(role is Role.ORDERED for role in shape.roles):
-        return None
-    if len(problem.parallel) < sum(role is Role.PARALLEL for role in shape.roles):
-        return None
-    common = [
-        d
-        for d in reduced
-        if all(Index(statement.indices[d]) in r.subscripts for r in statement.reads)
-    ]
-    if not common:
-        return None
-    term = max(common, key=lambda d: shape.extents[d])
-    one, other = (
-        [axis for axis in problem.parallel if _is_only_in(problem, axis, number)]
-        for number in (0, 1)
-    )
-    if not one or not other:
-        return None
-    longest = [max(axes, key=problem.extent) for axes in (one, other)]
-    # Neighbours in what is written are columns, whose pairs a thread holds.  Those of one or two
-    # values may lie as close together: what a thread holds is in the order of the subscripts.
-    column = min(longest, key=lambda axis: _order_of(problem, axis))
-    row = next(axis for axis in longest if axis is not column)
-    axes = row, column, term, tuple(d for d in reduced if d != term)
-    return (column, row, *axes[2:]) if _is_turned(problem, axes) else axes
-
-
-def _is_turned(problem: Problem, axes: Axes) -> bool:
-    """Return whether rows are to be columns, whose operand alone is as four warps need it."""
-    factors = [problem.scop.arrays[read.array].dtype for read in _reads(problem)]
-    if is_split(factors[0], problem.options) or why_not_boxes(problem):
-        return False
-    rows, columns = _are_along(problem, axes)
-    own, turned = (
-        all(has_groups(factor, problem.options, is_along=along) for factor in factors)
-        for along in ((rows, columns), (columns, rows))
-    )
-    return turned and not own
-
-
-def _order_of(problem: Problem, axis: Axis) -> tuple[int, int]:
-    """Return how far results along *axis* are apart, and how early its subscript stands."""
-    shape, dim = problem.shapes[problem.lead], axis[problem.lead]
-    index = shape.statement.indices[dim]
-    subscripts = enumerate(shape.statement.write.subscripts)
-    position = max((n for n, one in subscripts if _mentions(one, index)), default=0)
-    return shape.strides[0][dim], -position
-
-
-def _is_only_in(problem: Problem, axis: Axis, number: int) -> bool:
-    """Return whether the index of *axis* is in the read *number* of the lead, alone there."""
-    statement = problem.shapes[problem.lead].statement
-    index = statement.indices[axis[problem.lead]]
-    mine, other = statement.reads[number], statement.reads[1 - number]
-    return _has(mine, index) and not _has(other, index)
-
-
-def _has(access: Access, index: str) -> bool:
-    return any(_mentions(subscript, index) for subscript in access.subscripts)
-
-
-def _mentions(subscript: Expr, index: str) -> bool:
-    return any(isinstance(node, Index) and node.name == index for node in walk(subscript))
-
-
-def _why_not_copied(problem: Problem) -> str | None:
-    """Return why a tile of an operand is not copied in vectors, or None."""
-    axes = axes_of(problem)
-    assert axes is not None
-    row, column, reduced, _ = axes
-    statement = problem.shapes[problem.lead].statement
-    indices = [statement.indices[axis[problem.lead]] for axis in (row, column)]
-    term = statement.indices[reduced]
-    for read in statement.reads:
-        array = problem.scop.arrays[read.array]
-        strides = array_strides(array)
-        (own,) = (index for index in indices if _has(read, index))
-        if strides[-1] != 1 or read.subscripts[-1] not in (Index(own), Index(term)):
-            return f"neighbours in {read.array} are along no index of the product"
-        if Index(term) not in read.subscripts:
-            return f"{read.array} has a window along {term}"
-        if _has_more_terms(problem, read, reduced):
-            return f"{read.array} goes on where the sum ends, inside a step"
-        along = [s for s in read.subscripts if _mentions(s, own)]
-        if len(along) != 1 or coefficient_of(along[0], own) != 1:
-            return f"{read.array} has a window with gaps"
-        if array.skew is not None or vector_of(array) == 1:
-            return f"rows of {read.array} are not all aligned to 4 bytes"
-    if any(low for name in problem.group.members for low in problem.shapes[name].lower):
-        return "it begins elsewhere than at 0"
-    return None if _is_boxed(problem) else _why_not_whole_rows(problem)
-
-
-def _why_not_whole_rows(problem: Problem) -> str | None:
-    """Return why threads do not copy an operand in vectors, or None."""
-    statement = problem.shapes[problem.lead].statement
-    for read in statement.reads:
-        array = problem.scop.arrays[read.array]
-        inner = next(d for d, i in enumerate(statement.indices) if Index(i) == read.subscripts[-1])
-        end = problem.end(problem.lead, inner)
-        if not isinstance(end, int) or end % vector_of(array):
-            return f"rows of {read.array} end inside of what a copy moves at once"
-    return None
-
-
-def _has_more_terms(problem: Problem, read: Access, reduced: int) -> bool:
-    """Return whether a step after the last of the terms *reduced* would find elements of *read*.
-
-    What a step has beyond the sum must be 0 in both operands, for 0 times infinity is none.
-    """
-    shape = problem.shapes[problem.lead]
-    dim = read.subscripts.index(Index(shape.statement.indices[reduced]))
-    end, extent = problem.end(problem.lead, reduced), problem.scop.arrays[read.array].shape[dim]
-    if isinstance(end, int) or isinstance(extent, int):
-        return shape.extents[reduced] % max(STEPS) != 0 and extent != shape.extents[reduced]
-    return not extent.is_equal(end)
 
 
 def space(problem: Problem) -> Iterator[TensorConfig]:
@@ -395,14 +237,14 @@ def _count_sums(problem: Problem) -> int:
 def _configs(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
     """Yield configurations for the products *each*, of which threads hold so many *sums*."""
     problem = each[0]
-    element = _operands(problem)[0].dtype
+    element = operands_of(problem)[0].dtype
     if is_in_parts(problem):
         for shape, stages in product(SPLIT_SHAPES, SPLIT_STAGES):
             swath = _swath(each, shape[0] * shape[2])
             step = BOX_BYTES_A_LINE // element.size_bytes
             yield TensorConfig(*shape, step, stages, WARPS, BOXES, swath)
         return
-    is_whole = all(_why_not_whole_rows(one) is None for one in each)
+    is_whole = all(why_not_whole_rows(one) is None for one in each)
     most = (MOST_DOUBLES if element.size_bytes == 8 else MOST_SUMS) // sums
     shapes = [shape for shape in SHAPES if is_whole and prod(shape[:2]) <= most]
     for shape, step, stages in product(shapes, STEPS, STAGES):
@@ -413,27 +255,16 @@ def _configs(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
         shapes = [shape for shape in GROUP_SHAPES if prod(shape[:2]) <= most]
         for shape, stages in product(shapes, GROUP_STAGES):
             yield TensorConfig(*shape, GROUP_STEP, stages, WARPS)
-    if all(map(_is_boxed, each)):
+    if all(map(is_boxed, each)):
         step = BOX_BYTES_A_LINE // element.size_bytes
         of_several = JOINT_SHAPES if sums > 1 else ()
         shapes = [shape for shape in (*BOX_SHAPES, *of_several) if prod(shape[:2]) <= most]
-        shapes = [s for s in shapes if all(_has_whole_atoms(one, s[1]) for one in each)]
+        shapes = [s for s in shapes if all(has_whole_atoms(one, s[1]) for one in each)]
         for shape, stages in product(shapes, BOX_STAGES):
             swath = _swath(each, shape[0] * shape[2])
             yield (plain := TensorConfig(*shape, step, stages, WARPS, BOXES, swath))
             if (own := _swath_in_turn(each, plain)) > 0:
                 yield replace(plain, swath=own, is_persistent=True)
-
-
-def _has_whole_atoms(problem: Problem, columns: int) -> bool:
-    """Return whether a tile of *columns* has whole atoms of 128 bytes, which boxes fill."""
-    axes = axes_of(problem)
-    assert axes is not None
-    statement = problem.shapes[problem.lead].statement
-    index = statement.indices[axes[1][problem.lead]]
-    read = next(read for read in statement.reads if _has(read, index))
-    size_bytes = columns * problem.scop.arrays[read.array].dtype.size_bytes
-    return read.subscripts[-1] != Index(index) or size_bytes % BOX_BYTES_A_LINE == 0
 
 
 def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[TensorConfig]:
@@ -505,34 +336,6 @@ def _tiles(problem: Problem, config: TensorConfig) -> int:
     return prod(_tiles_along(problem, config)) * prod(others)
 
 
-def why_not_boxes(problem: Problem) -> str | None:
-    """Return why no copies of whole boxes bring the operands of *problem*, or None."""
-    gpu = problem.gpu
-    if not (gpu.has(Feature.WARPGROUP_PRODUCTS) and gpu.has(Feature.BULK_COPY)):
-        return f"{gpu.arch} has no bulk copies of boxes (TMA)"
-    for read in problem.shapes[problem.lead].statement.reads:
-        array = problem.scop.arrays[read.array]
-        if array.rank > BOX_RANK:
-            return f"{read.array} has too many dimensions"
-        plain = (*array.origin, *(array.strides or array.shape[1:]))
-        if any(not isinstance(n, int) for n in plain):
-            return f"{read.array} has no plain strides"
-        *strides, _ = (n * array.dtype.size_bytes for n in array_strides(array))
-        if any(n <= 0 or n % BOX_BYTES for n in strides):
-            return f"strides of {read.array} are no multiples of {BOX_BYTES} bytes"
-    return None
-
-
-def _is_boxed(problem: Problem) -> bool:
-    """Return whether four warps multiply what boxes bring of *problem*, none in parts."""
-    axes = axes_of(problem)
-    assert axes is not None
-    if is_in_parts(problem) or why_not_boxes(problem):
-        return False
-    along, factors = _are_along(problem, axes), _operands(problem)
-    return all(has_groups(one.dtype, problem.options, is_along=along) for one in factors)
-
-
 def _swath(each: Sequence[Problem], rows: int) -> int:
     """Return how many tiles of *rows* neighbouring blocks have: 1 where there are batches.
 
@@ -554,7 +357,7 @@ def _holds_columns(each: Sequence[Problem]) -> bool:
         assert axes is not None
         statement = problem.shapes[problem.lead].statement
         index = statement.indices[axes[1][problem.lead]]
-        names = [read.array for read in statement.reads if _has(read, index)]
+        names = [read.array for read in statement.reads if has_index(read, index)]
         arrays |= {name: problem.scop.arrays[name].size_bytes() or 0 for name in names}
     return sum(arrays.values()) <= each[0].gpu.l2_bytes / 2
 
@@ -594,7 +397,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
     terms *= prod(shape.extents[dim] for dim in axes[3])
     if count < len(each):  # of one sum, one after another
         terms = sum(_whole_steps(one, config.step) for one in each)
-    operands = [array for one in each for array in _operands(one)]
+    operands = [array for one in each for array in operands_of(one)]
     copy_bytes = min(vector_of(array) * array.dtype.size_bytes for array in operands)
     is_cut = config.together > 1 and is_truncated(operands[0].dtype, problem.options)
     return TensorWork(
@@ -602,7 +405,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         config.rows, config.columns, terms, config.step, config.stages, config.together,
         unit_of(operands[0].dtype, is_truncated=is_cut), copy_bytes,
         sum(moved[name] for name in written) + parts, sum(moved[name] for name in arrays - written),
-        operands[0].dtype.size_bytes, _loads(problem),
+        operands[0].dtype.size_bytes, loads_for(problem),
         config.loader == BOXES,
         4.0 * prod(map(problem.extent, problem.parallel)) * config.chunks
         if config.chunks > 1 else 0.0, _turns(problem, config), is_in_parts(problem),
@@ -629,7 +432,7 @@ def _count_factors(problem: Problem) -> tuple[int, int]:
     factors = factors_of(problem, [_terms(one) for one in each_product(problem)])
     uses = (factor.uses[0] for factor in factors)
     rows = sum(
-        _has(
+        has_index(
             statements[name].statement.reads[number], statements[name].statement.indices[row[name]]
         )
         for name, number in uses
@@ -641,33 +444,6 @@ def _blocks(problem: Problem, config: TensorConfig) -> int:
     if config.is_persistent:
         return config.swath * _tiles_along(problem, config)[1]
     return _tiles(problem, config) * config.chunks
-
-
-def _operands(problem: Problem) -> list[Array]:
-    """Return the factors' arrays, in the order of the reads."""
-    return [problem.scop.arrays[read.array] for read in _reads(problem)]
-
-
-def _reads(problem: Problem) -> tuple[Access, ...]:
-    return problem.shapes[problem.lead].statement.reads
-
-
-def _loads(problem: Problem) -> tuple[int, int]:
-    """Return the instructions with which a thread gets its part of 16 rows, and 16 columns."""
-    axes = axes_of(problem)
-    assert axes is not None
-    dtype = _operands(problem)[0].dtype
-    rows, columns = _are_along(problem, axes)
-    return loads_of(dtype, is_along=rows), loads_of(dtype, is_along=columns)
-
-
-def _are_along(problem: Problem, axes: Axes) -> tuple[bool, bool]:
-    """Return whether neighbours in the rows' and in the columns' operand are along the terms."""
-    statement, (row, column, term, _) = problem.shapes[problem.lead].statement, axes
-    own = [statement.indices[axis[problem.lead]] for axis in (row, column)]
-    rows, columns = (next(r for r in statement.reads if _has(r, index)) for index in own)
-    last = Index(statement.indices[term])
-    return rows.subscripts[-1] == last, columns.subscripts[-1] == last
 
 
 def schedule(problem: Problem, config: TensorConfig) -> Sketch:

@@ -1,0 +1,256 @@
+"""One product as tensor cores make it: its rows, columns and terms, and who brings its operands.
+
+    C(m,n) +=! A(m,k) * B(k,n)        rows m, columns n, terms k
+    A in boxes, or in vectors of threads; along the terms, or turned
+
+See ``templates/tile_mma``, which has the tiles.
+"""
+
+from math import prod
+
+from tcdsl.costmodel.chip import Feature
+from tcdsl.costmodel.locality import array_strides, coefficient_of
+from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, Operator, walk
+from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Access, Array
+from tcdsl.strategies.fragments import vector_of
+from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.sketch import Axis
+from tcdsl.strategies.tensor_types import (
+    SPLIT_TERMS,
+    has_groups,
+    is_split,
+    loads_of,
+    why_not_made,
+)
+
+STEPS = (128, 64)  # bytes along the terms
+BOX_BYTES_A_LINE = 128
+BOX_BYTES, BOX_RANK = 16, 5  # strides are multiples of; most dimensions
+# Of rows, of columns; the reduced dimension whose terms are in a step, and the others.
+Axes = tuple[Axis, Axis, int, tuple[int, ...]]
+
+
+def is_in_parts(problem: Problem) -> bool:
+    """Return whether each product of *problem* is made as several, of parts of its factors."""
+    return is_split(operands_of(problem)[0].dtype, problem.options)
+
+
+def why_not_split(problem: Problem) -> str | None:
+    """Return why *problem*, if its factors are taken in parts, is not made here, or None."""
+    axes = axes_of(problem)
+    assert axes is not None
+    if not is_in_parts(problem):
+        return None
+    extents = problem.shapes[problem.lead].extents
+    others = prod(extents[dim] for dim in axes[3])
+    step = BOX_BYTES_A_LINE // operands_of(problem)[0].dtype.size_bytes
+    if others * (extents[axes[2]] - -(-extents[axes[2]] // step)) < SPLIT_TERMS:
+        return "its sums are too short to be as accurate in three products of tf32"
+    return why_not_boxes(problem)
+
+
+def why_not_factors(problem: Problem) -> str | None:
+    """Return why the summands are no products that tensor cores make, or None."""
+    statement = problem.shapes[problem.lead].statement
+    reduction, value = statement.reduction, statement.value
+    if reduction is None or reduction.operator is not Operator.ADD:
+        return "it is no sum"
+    factors = [value.left, value.right] if isinstance(value, Binary) and value.op == "*" else []
+    loads = [f.operand if isinstance(f, Cast) else f for f in factors]
+    types = [load.dtype for load in loads if isinstance(load, Load)]
+    if len(loads) != 2 or len(types) != 2:
+        return "its summands are not products of two elements"
+    if reason := why_not_made(types, reduction.dtype, problem.gpu, problem.options):
+        return reason
+    return "it has one operand" if len(statement.reads) != 2 else None
+
+
+@analysis
+def axes_of(problem: Problem) -> Axes | None:
+    """Return the axes of rows and columns of the lead, and its reduced indices, or None."""
+    shape = problem.shapes[problem.lead]
+    statement = shape.statement
+    reduced = [d for d, r in enumerate(shape.roles) if r is Role.REDUCED and shape.extents[d] > 1]
+    if not reduced or any(role is Role.ORDERED for role in shape.roles):
+        return None
+    if len(problem.parallel) < sum(role is Role.PARALLEL for role in shape.roles):
+        return None
+    common = [
+        d
+        for d in reduced
+        if all(Index(statement.indices[d]) in r.subscripts for r in statement.reads)
+    ]
+    if not common:
+        return None
+    term = max(common, key=lambda d: shape.extents[d])
+    one, other = (
+        [axis for axis in problem.parallel if _is_only_in(problem, axis, number)]
+        for number in (0, 1)
+    )
+    if not one or not other:
+        return None
+    longest = [max(axes, key=problem.extent) for axes in (one, other)]
+    # Neighbours in what is written are columns, whose pairs a thread holds.  Those of one or two
+    # values may lie as close together: what a thread holds is in the order of the subscripts.
+    column = min(longest, key=lambda axis: _order_of(problem, axis))
+    row = next(axis for axis in longest if axis is not column)
+    axes = row, column, term, tuple(d for d in reduced if d != term)
+    return (column, row, *axes[2:]) if _is_turned(problem, axes) else axes
+
+
+def _is_turned(problem: Problem, axes: Axes) -> bool:
+    """Return whether rows are to be columns, whose operand alone is as four warps need it."""
+    factors = [problem.scop.arrays[read.array].dtype for read in _reads(problem)]
+    if is_split(factors[0], problem.options) or why_not_boxes(problem):
+        return False
+    rows, columns = _are_along(problem, axes)
+    own, turned = (
+        all(has_groups(factor, problem.options, is_along=along) for factor in factors)
+        for along in ((rows, columns), (columns, rows))
+    )
+    return turned and not own
+
+
+def _order_of(problem: Problem, axis: Axis) -> tuple[int, int]:
+    """Return how far results along *axis* are apart, and how early its subscript stands."""
+    shape, dim = problem.shapes[problem.lead], axis[problem.lead]
+    index = shape.statement.indices[dim]
+    subscripts = enumerate(shape.statement.write.subscripts)
+    position = max((n for n, one in subscripts if _mentions(one, index)), default=0)
+    return shape.strides[0][dim], -position
+
+
+def _is_only_in(problem: Problem, axis: Axis, number: int) -> bool:
+    """Return whether the index of *axis* is in the read *number* of the lead, alone there."""
+    statement = problem.shapes[problem.lead].statement
+    index = statement.indices[axis[problem.lead]]
+    mine, other = statement.reads[number], statement.reads[1 - number]
+    return has_index(mine, index) and not has_index(other, index)
+
+
+def has_index(access: Access, index: str) -> bool:
+    return any(_mentions(subscript, index) for subscript in access.subscripts)
+
+
+def _mentions(subscript: Expr, index: str) -> bool:
+    return any(isinstance(node, Index) and node.name == index for node in walk(subscript))
+
+
+def why_not_copied(problem: Problem) -> str | None:
+    """Return why a tile of an operand is not copied in vectors, or None."""
+    axes = axes_of(problem)
+    assert axes is not None
+    row, column, reduced, _ = axes
+    statement = problem.shapes[problem.lead].statement
+    indices = [statement.indices[axis[problem.lead]] for axis in (row, column)]
+    term = statement.indices[reduced]
+    for read in statement.reads:
+        array = problem.scop.arrays[read.array]
+        strides = array_strides(array)
+        (own,) = (index for index in indices if has_index(read, index))
+        if strides[-1] != 1 or read.subscripts[-1] not in (Index(own), Index(term)):
+            return f"neighbours in {read.array} are along no index of the product"
+        if Index(term) not in read.subscripts:
+            return f"{read.array} has a window along {term}"
+        if _has_more_terms(problem, read, reduced):
+            return f"{read.array} goes on where the sum ends, inside a step"
+        along = [s for s in read.subscripts if _mentions(s, own)]
+        if len(along) != 1 or coefficient_of(along[0], own) != 1:
+            return f"{read.array} has a window with gaps"
+        if array.skew is not None or vector_of(array) == 1:
+            return f"rows of {read.array} are not all aligned to 4 bytes"
+    if any(low for name in problem.group.members for low in problem.shapes[name].lower):
+        return "it begins elsewhere than at 0"
+    return None if is_boxed(problem) else why_not_whole_rows(problem)
+
+
+def why_not_whole_rows(problem: Problem) -> str | None:
+    """Return why threads do not copy an operand in vectors, or None."""
+    statement = problem.shapes[problem.lead].statement
+    for read in statement.reads:
+        array = problem.scop.arrays[read.array]
+        inner = next(d for d, i in enumerate(statement.indices) if Index(i) == read.subscripts[-1])
+        end = problem.end(problem.lead, inner)
+        if not isinstance(end, int) or end % vector_of(array):
+            return f"rows of {read.array} end inside of what a copy moves at once"
+    return None
+
+
+def _has_more_terms(problem: Problem, read: Access, reduced: int) -> bool:
+    """Return whether a step after the last of the terms *reduced* would find elements of *read*.
+
+    What a step has beyond the sum must be 0 in both operands, for 0 times infinity is none.
+    """
+    shape = problem.shapes[problem.lead]
+    dim = read.subscripts.index(Index(shape.statement.indices[reduced]))
+    end, extent = problem.end(problem.lead, reduced), problem.scop.arrays[read.array].shape[dim]
+    if isinstance(end, int) or isinstance(extent, int):
+        return shape.extents[reduced] % max(STEPS) != 0 and extent != shape.extents[reduced]
+    return not extent.is_equal(end)
+
+
+def why_not_boxes(problem: Problem) -> str | None:
+    """Return why no copies of whole boxes bring the operands of *problem*, or None."""
+    gpu = problem.gpu
+    if not (gpu.has(Feature.WARPGROUP_PRODUCTS) and gpu.has(Feature.BULK_COPY)):
+        return f"{gpu.arch} has no bulk copies of boxes (TMA)"
+    for read in problem.shapes[problem.lead].statement.reads:
+        array = problem.scop.arrays[read.array]
+        if array.rank > BOX_RANK:
+            return f"{read.array} has too many dimensions"
+        plain = (*array.origin, *(array.strides or array.shape[1:]))
+        if any(not isinstance(n, int) for n in plain):
+            return f"{read.array} has no plain strides"
+        *strides, _ = (n * array.dtype.size_bytes for n in array_strides(array))
+        if any(n <= 0 or n % BOX_BYTES for n in strides):
+            return f"strides of {read.array} are no multiples of {BOX_BYTES} bytes"
+    return None
+
+
+def is_boxed(problem: Problem) -> bool:
+    """Return whether four warps multiply what boxes bring of *problem*, none in parts."""
+    axes = axes_of(problem)
+    assert axes is not None
+    if is_in_parts(problem) or why_not_boxes(problem):
+        return False
+    along, factors = _are_along(problem, axes), operands_of(problem)
+    return all(has_groups(one.dtype, problem.options, is_along=along) for one in factors)
+
+
+def operands_of(problem: Problem) -> list[Array]:
+    """Return the factors' arrays, in the order of the reads."""
+    return [problem.scop.arrays[read.array] for read in _reads(problem)]
+
+
+def _reads(problem: Problem) -> tuple[Access, ...]:
+    return problem.shapes[problem.lead].statement.reads
+
+
+def loads_for(problem: Problem) -> tuple[int, int]:
+    """Return the instructions with which a thread gets its part of 16 rows, and 16 columns."""
+    axes = axes_of(problem)
+    assert axes is not None
+    dtype = operands_of(problem)[0].dtype
+    rows, columns = _are_along(problem, axes)
+    return loads_of(dtype, is_along=rows), loads_of(dtype, is_along=columns)
+
+
+def _are_along(problem: Problem, axes: Axes) -> tuple[bool, bool]:
+    """Return whether neighbours in the rows' and in the columns' operand are along the terms."""
+    statement, (row, column, term, _) = problem.shapes[problem.lead].statement, axes
+    own = [statement.indices[axis[problem.lead]] for axis in (row, column)]
+    rows, columns = (next(r for r in statement.reads if has_index(r, index)) for index in own)
+    last = Index(statement.indices[term])
+    return rows.subscripts[-1] == last, columns.subscripts[-1] == last
+
+
+def has_whole_atoms(problem: Problem, columns: int) -> bool:
+    """Return whether a tile of *columns* has whole atoms of 128 bytes, which boxes fill."""
+    axes = axes_of(problem)
+    assert axes is not None
+    statement = problem.shapes[problem.lead].statement
+    index = statement.indices[axes[1][problem.lead]]
+    read = next(read for read in statement.reads if has_index(read, index))
+    size_bytes = columns * problem.scop.arrays[read.array].dtype.size_bytes
+    return read.subscripts[-1] != Index(index) or size_bytes % BOX_BYTES_A_LINE == 0
