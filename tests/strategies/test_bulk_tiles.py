@@ -148,7 +148,7 @@ def made(name: str, cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch) -> Any
     return cuda_unit(source, *shapes, options=Options(choices=asked))
 
 
-@pytest.mark.slow_but("forward", "weights of several taps", "a stride", "in turn")
+@pytest.mark.slow_but("weights of several taps", "in turn")
 @pytest.mark.parametrize("name", CASES)
 def test_right(
     name: str, cuda_unit: MakeUnit, emulated: Any, monkeypatch: pytest.MonkeyPatch
@@ -164,6 +164,7 @@ def test_right(
     check(program, *inputs)
 
 
+@pytest.mark.slow_but("tf32-tc_wgmma_of<")
 @pytest.mark.parametrize(
     ("precision", "of_step"), [("tf32", "tc_wgmma_of<"), ("float32", "tc_wgmma_f32<")]
 )

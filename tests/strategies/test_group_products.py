@@ -57,10 +57,9 @@ def calls(unit: Any) -> bool:
     return any(name.startswith("tc_wgmma_of") for name in unit.source.functions)
 
 
+@pytest.mark.slow_but(*(f"sizes0-types{n}-options{n}" for n in (0, 1, 4, 6)))
 @pytest.mark.parametrize(("types", "options"), CASES)
-@pytest.mark.parametrize(
-    "sizes", [SIZES[0], *(pytest.param(s, marks=pytest.mark.slow) for s in SIZES[1:])]
-)
+@pytest.mark.parametrize("sizes", SIZES)
 def test_products(
     types: tuple[str, str],
     options: Options,
@@ -117,6 +116,7 @@ def test_operands_that_are_copied_along_the_terms(
     assert names == set(copied)
 
 
+@pytest.mark.slow_but("tn")
 @pytest.mark.parametrize("form", ["tn", "nn"])
 def test_copied_operands_are_right(
     form: str, cuda_unit: MakeUnit, emulated: Any, monkeypatch: Any

@@ -87,9 +87,10 @@ def test_what_both_products_read_is_copied_once(cuda_unit: MakeUnit) -> None:
 # --- right ------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow_but("boxes")
+@pytest.mark.slow_but("nn and turned-boxes")
 @pytest.mark.parametrize("way", CONFIGS)
-def test_gated_layers(way: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+@pytest.mark.parametrize("forms", [("nn", "turned"), tuple(FORMS)], ids=["nn and turned", "all"])
+def test_gated_layers(forms: tuple[str, ...], way: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     units, inputs = [], []
     gpu = FEW if way == "persistent" else load_chip("h200")
     sizes = {
@@ -99,7 +100,7 @@ def test_gated_layers(way: str, cuda_unit: MakeUnit, emulated: Any) -> None:
         "apart": (64, 128, 72),
         "turned": (136, 72, 136),
     }
-    for form in ("nn",) if way == "persistent" else FORMS:
+    for form in ("nn",) if way == "persistent" else forms:
         shapes, source = shapes_of(form, *sizes[form]), source_of(form)
         bare = cuda_unit(source, *shapes, gpu=gpu)
         assert kernels_of(bare) == ["S0+S1+S2"]
