@@ -228,6 +228,11 @@ OTHER_USES = {
         "__shared__ __align__(1024) uint16_t s[1024]; __shared__ uint64_t b[4];"
         " tc_copy_box<2, 64, 16>(s, *(const tc_map *)p, b, (int)p[16], p[17], p[18]);"
     ),
+    "tc_copy_pixels": (
+        "__shared__ __align__(1024) uint16_t s[1024]; __shared__ uint64_t b[4];"
+        " tc_copy_pixels<2, 16>(s, *(const tc_map *)p, b, (int)p[16], p[17], p[18], p[19], p[20],"
+        " p[21], p[22]);"
+    ),
     "tc_mma_promoted": (
         "__shared__ __align__(16) uint16_t s[1024]; float sums[16] = {};"
         " tc_mma_promoted<1, 1, 4, 1, 16, 1, 32, 0>(sums, s, 0, s, 256); p[0] = (int)sums[5];"

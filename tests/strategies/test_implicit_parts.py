@@ -120,7 +120,7 @@ def test_one_product_of_tf32(name: str, cuda_unit: MakeUnit, emulated: Any) -> N
     options = Options(precision="tf32")
     unit = cuda_unit(source_of(name), *SHAPES[name], options=options)
     assert unit.done.plan.kernels[0].template == "tile_implicit"
-    assert "tc_mma_of" in unit.source.functions
+    assert {"tc_mma_of", "tc_wgmma_of"} & unit.source.functions
     (program,) = emulated([unit])
     check(program, *drawn(FLOAT32, SHAPES[name]), options=options)
 

@@ -35,7 +35,8 @@ from tcdsl.strategies.catalogue import Candidate
 from tcdsl.strategies.fragments import COLUMNS, ROWS, At, lane
 from tcdsl.strategies.implicit_kernel import classes_for
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.templates import tile_implicit, tile_mma
+from tcdsl.strategies.templates import tile_implicit
+from tcdsl.strategies.tensor_operands import axes_of
 from tcdsl_site.choice_page import PROGRAM, estimate_table, table, work_table
 
 SIZES = 4096  # M, N, K
@@ -172,7 +173,7 @@ def _classes(problem: Problem, chosen: Candidate) -> Mapping[str, str]:
         own = dict.fromkeys(merged.row.indices, "M") | dict.fromkeys(merged.column.indices, "N")
         own |= dict.fromkeys(merged.term.indices, "K")
         return own | dict.fromkeys(merged.steps.indices if merged.steps else (), "steps")
-    found = tile_mma.axes_of(problem)
+    found = axes_of(problem)
     assert found is not None, "the page's products are on tensor cores"
     row, column, term, steps = found
     classes = {row[lead]: "M", column[lead]: "N", term: "K"} | dict.fromkeys(steps, "steps")
