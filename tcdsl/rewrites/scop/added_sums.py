@@ -1,15 +1,18 @@
-"""Added sums: sums that are only added up are one sum, of the terms of each.
+"""Added sums: the sums that ``separate_sums`` has made of one are one again, product by product.
 
-    a(m,n) +=! x(m,k) * w(k,n)                a(m,n) +=! x(m,k) * w(k,n)
-    b(m,n) +=! u(m,j) * v(j,n)        --->    a(m,n) += u(m,j) * v(j,n)
-    y(m,n) = f(a(m,n) + b(m,n))               y(m,n) = f(a(m,n))
+    C(m,n) +=! x(m,k) * w(k,n) + u(m,k) * v(k,n)
 
-A kernel of products adds the terms of both to the same accumulators then (``joint_products``).  So
-are gates of a recurrent cell, and what ``separate_sums`` makes of a sum of products.
+    --->  a(m,n) +=! x(m,k) * w(k,n)                a(m,n) +=! x(m,k) * w(k,n)
+          b(m,n) +=! u(m,k) * v(k,n)        --->    a(m,n) += u(m,k) * v(k,n)
+          C(m,n) = a(m,n) + b(m,n)                  C(m,n) = a(m,n)
 
-Legal iff each is a sum of products, from 0, of the type that it is added in; only that addition
-reads it; what initialises the first one's elements does so for all of the second one's, and comes
-before all terms.  No statement moves.  Terms are added in another order, as any sum's may be.
+A kernel of products adds the terms of both to the same accumulators then (``joint_products``).
+
+Legal iff both are of one statement: its terms are added in another order, as any sum's may be.  Two
+statements' sums stay two, for a term of one is rounded where it is added to all of the other, and
+lost if that is large.  And iff each is a sum of products, from 0, of the type that it is added in;
+only that addition reads it; what initialises the first one's elements does so for all of the second
+one's, and comes before all terms.  No statement moves.
 """
 
 from collections.abc import Iterator, Sequence
@@ -82,6 +85,8 @@ def _sum(scop: Scop, array: str, reader: Statement) -> Sum:
         return ()
     init, loads = _init(scop, updates), loads_of(*evaluated(reader))
     if init is None or {*users} != {init, *updates, reader}:
+        return ()
+    if updates[0].source_name != reader.source_name:
         return ()
     is_first = scop.position(init.name) < scop.position(updates[0].name)
     is_once = sum(load.tensor == array for load in loads) == 1
