@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from tcdsl.lang.comprehension import Index
-from tcdsl.lang.types.dtypes import DType
+from tcdsl.lang.types.dtypes import FLOAT8, DType
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
@@ -27,7 +27,6 @@ from tcdsl.rewrites.scop.stored_conditions import why_not_stored_first, with_sto
 from tcdsl.rewrites.scop.widening import why_not_widened, widened
 from tcdsl.strategies.operand_orders import (
     BYTES,
-    FLOAT8,
     WORDS,
     orders_along,
     orders_of,

@@ -12,8 +12,6 @@ from tcdsl.costmodel.locality import array_strides
 from tcdsl.lang.comprehension import Index, Operator
 from tcdsl.lang.types.dtypes import (
     BFLOAT16,
-    FLOAT8_E4M3,
-    FLOAT8_E5M2,
     FLOAT16,
     FLOAT32,
     INT8,
@@ -40,7 +38,6 @@ LEAST_BYTES = 8  # of a copy that is worth another order
 HALVES: Types = (BFLOAT16, FLOAT16)
 BYTES: Types = (INT8, UINT8)
 WORDS: Types = (FLOAT32,)
-FLOAT8: Types = (FLOAT8_E4M3, FLOAT8_E5M2)
 # Of factors that threads read for each of their results, and how many products are worth a kernel
 # that puts them in order.
 MOST_SMALL_BYTES, LEAST_SUMMED = 64 << 10, 1 << 22

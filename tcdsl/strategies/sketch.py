@@ -158,7 +158,6 @@ class Tensor:
     chunk: int = 0
     in_turn: bool = False
     is_finished: bool = False
-
     is_one_sum: bool = False
 
     @property

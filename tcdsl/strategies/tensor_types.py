@@ -34,6 +34,7 @@ from collections.abc import Sequence
 from tcdsl.costmodel.chip import Chip, Feature, Unit
 from tcdsl.lang.types.dtypes import (
     BFLOAT16,
+    FLOAT8,
     FLOAT8_E4M3,
     FLOAT8_E5M2,
     FLOAT16,
@@ -46,7 +47,6 @@ from tcdsl.lang.types.dtypes import (
 )
 from tcdsl.options import Options
 
-_FLOAT8 = (FLOAT8_E4M3, FLOAT8_E5M2)
 SPLIT_TERMS = 224  # that a sum of float32 in parts has more than steps
 # { factor's type: the sum's, the unit, what a chip must have }
 _MADE = {
@@ -99,7 +99,7 @@ def has_groups(factor: DType, options: Options, *, is_along: tuple[bool, bool]) 
 
 def is_truncated(factor: DType, options: Options) -> bool:
     """Return whether sums of products of *factor* may be cut, so that steps are promoted."""
-    return factor in _FLOAT8 and options.precision == "float8"
+    return factor in FLOAT8 and options.precision == "float8"
 
 
 def unit_of(factor: DType, *, is_truncated: bool = False) -> Unit:
@@ -113,7 +113,7 @@ def loads_of(factor: DType, *, is_along: bool) -> int:
     Matrices of 8 x 8 are loaded four at a time (ldmatrix), halves in any direction, other elements
     where neighbours are *along* the terms; else it is word by word, or byte by byte.
     """
-    conversions = 8 if factor in _FLOAT8 else 4 if factor == FLOAT32 else 0
+    conversions = 8 if factor in FLOAT8 else 4 if factor == FLOAT32 else 0
     match factor.size_bytes:
         case 8:
             return 2

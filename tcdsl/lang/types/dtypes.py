@@ -106,6 +106,7 @@ INT8, INT16, INT32, INT64 = (DType(f"int{8 * n}", Kind.SIGNED, n) for n in (1, 2
 FLOAT16, FLOAT32, FLOAT64 = (DType(f"float{8 * n}", Kind.FLOAT, n) for n in (2, 4, 8))
 BFLOAT16 = DType("bfloat16", Kind.FLOAT, 2)
 FLOAT8_E4M3, FLOAT8_E5M2 = (DType(f"float8_{way}", Kind.FLOAT, 1) for way in ("e4m3", "e5m2"))
+FLOAT8 = (FLOAT8_E4M3, FLOAT8_E5M2)
 WEAK = DType("float", Kind.FLOAT, 0)
 COMPENSATED32, COMPENSATED64 = (DType(f"compensated{8 * n}", Kind.FLOAT, 2 * n) for n in (4, 8))
 

@@ -77,7 +77,7 @@ TC_HALVES_OF(e5m2)
     typedef uint8_t B;                                                                             \
     typedef float S;                                                                               \
     typedef uint32_t W;                                                                            \
-    enum { TERMS = 32, WORDS = 2, PARTS = 2, BITS = 13 /* of a sum, by wgmma */ };                                                     \
+    enum { TERMS = 32, WORDS = 2, PARTS = 2, BITS = 13 /* of a sum, by wgmma */ };                 \
     TC_FN W part_of_a(W word, int upper) { return tc_halves_of_##a(word, upper); }                 \
     TC_FN W part_of_b(W word, int upper) { return tc_halves_of_##b(word, upper); }                 \
     TC_FN void add(double &sum, W x, W y)                                                          \

@@ -34,8 +34,9 @@ TC_FN uint64_t tc_matrix(const void *p, int apart)
          | (uint64_t)1 << 62;
 }
 
-/* d += a * b, or d = a * b: 64 x 2 N results, the N accumulators of this thread, of which the instruction's i-th is
- * TC_D(i).  TC_BY_COLUMNS calls DO(columns, registers, the operands after them, accumulators). */
+/* d += a * b, or d = a * b: 64 x 2 N results, the N accumulators of this thread, of which TC_D(c, i)
+ * is the instruction's i-th, as an operand of the kind c.  TC_BY_COLUMNS calls DO(columns, registers,
+ * the operands after them, accumulators). */
 #define TC_D(c, i) c(d[((i) / 2 % 2 * (N / 4) + (i) / 4) * 2 + (i) % 2])
 #define TC_D4(c, i) TC_D(c, i), TC_D(c, i + 1), TC_D(c, i + 2), TC_D(c, i + 3)
 #define TC_D16(c, i) TC_D4(c, i), TC_D4(c, i + 4), TC_D4(c, i + 8), TC_D4(c, i + 12)

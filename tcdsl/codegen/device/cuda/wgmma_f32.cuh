@@ -68,11 +68,11 @@ TC_FN void tc_multiply_tf32(float (&d)[32], const uint32_t (&a)[4], uint64_t b, 
                "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, "
                "%30, %31"
                "}, {%32, %33, %34, %35}, %36, p, 1, 1;}"
-               : TC_OWN(0), TC_OWN(1), TC_OWN(2), TC_OWN(3), TC_OWN(4), TC_OWN(5), TC_OWN(6), TC_OWN(7),
-                 TC_OWN(8), TC_OWN(9), TC_OWN(10), TC_OWN(11), TC_OWN(12), TC_OWN(13), TC_OWN(14), TC_OWN(15),
-                 TC_OWN(16), TC_OWN(17), TC_OWN(18), TC_OWN(19), TC_OWN(20), TC_OWN(21), TC_OWN(22),
-                 TC_OWN(23), TC_OWN(24), TC_OWN(25), TC_OWN(26), TC_OWN(27), TC_OWN(28), TC_OWN(29),
-                 TC_OWN(30), TC_OWN(31)
+               : TC_OWN(0), TC_OWN(1), TC_OWN(2), TC_OWN(3), TC_OWN(4), TC_OWN(5), TC_OWN(6),
+                 TC_OWN(7), TC_OWN(8), TC_OWN(9), TC_OWN(10), TC_OWN(11), TC_OWN(12), TC_OWN(13),
+                 TC_OWN(14), TC_OWN(15), TC_OWN(16), TC_OWN(17), TC_OWN(18), TC_OWN(19),
+                 TC_OWN(20), TC_OWN(21), TC_OWN(22), TC_OWN(23), TC_OWN(24), TC_OWN(25),
+                 TC_OWN(26), TC_OWN(27), TC_OWN(28), TC_OWN(29), TC_OWN(30), TC_OWN(31)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(is_more));
 #undef TC_OWN
 }
@@ -87,15 +87,17 @@ TC_FN void tc_multiply_tf32(float (&d)[64], const uint32_t (&a)[4], uint64_t b, 
                "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, "
                "%58, %59, %60, %61, %62, %63"
                "}, {%64, %65, %66, %67}, %68, p, 1, 1;}"
-               : TC_OWN(0), TC_OWN(1), TC_OWN(2), TC_OWN(3), TC_OWN(4), TC_OWN(5), TC_OWN(6), TC_OWN(7),
-                 TC_OWN(8), TC_OWN(9), TC_OWN(10), TC_OWN(11), TC_OWN(12), TC_OWN(13), TC_OWN(14), TC_OWN(15),
-                 TC_OWN(16), TC_OWN(17), TC_OWN(18), TC_OWN(19), TC_OWN(20), TC_OWN(21), TC_OWN(22),
-                 TC_OWN(23), TC_OWN(24), TC_OWN(25), TC_OWN(26), TC_OWN(27), TC_OWN(28), TC_OWN(29),
-                 TC_OWN(30), TC_OWN(31), TC_OWN(32), TC_OWN(33), TC_OWN(34), TC_OWN(35), TC_OWN(36),
-                 TC_OWN(37), TC_OWN(38), TC_OWN(39), TC_OWN(40), TC_OWN(41), TC_OWN(42), TC_OWN(43),
-                 TC_OWN(44), TC_OWN(45), TC_OWN(46), TC_OWN(47), TC_OWN(48), TC_OWN(49), TC_OWN(50),
-                 TC_OWN(51), TC_OWN(52), TC_OWN(53), TC_OWN(54), TC_OWN(55), TC_OWN(56), TC_OWN(57),
-                 TC_OWN(58), TC_OWN(59), TC_OWN(60), TC_OWN(61), TC_OWN(62), TC_OWN(63)
+               : TC_OWN(0), TC_OWN(1), TC_OWN(2), TC_OWN(3), TC_OWN(4), TC_OWN(5), TC_OWN(6),
+                 TC_OWN(7), TC_OWN(8), TC_OWN(9), TC_OWN(10), TC_OWN(11), TC_OWN(12), TC_OWN(13),
+                 TC_OWN(14), TC_OWN(15), TC_OWN(16), TC_OWN(17), TC_OWN(18), TC_OWN(19),
+                 TC_OWN(20), TC_OWN(21), TC_OWN(22), TC_OWN(23), TC_OWN(24), TC_OWN(25),
+                 TC_OWN(26), TC_OWN(27), TC_OWN(28), TC_OWN(29), TC_OWN(30), TC_OWN(31),
+                 TC_OWN(32), TC_OWN(33), TC_OWN(34), TC_OWN(35), TC_OWN(36), TC_OWN(37),
+                 TC_OWN(38), TC_OWN(39), TC_OWN(40), TC_OWN(41), TC_OWN(42), TC_OWN(43),
+                 TC_OWN(44), TC_OWN(45), TC_OWN(46), TC_OWN(47), TC_OWN(48), TC_OWN(49),
+                 TC_OWN(50), TC_OWN(51), TC_OWN(52), TC_OWN(53), TC_OWN(54), TC_OWN(55),
+                 TC_OWN(56), TC_OWN(57), TC_OWN(58), TC_OWN(59), TC_OWN(60), TC_OWN(61),
+                 TC_OWN(62), TC_OWN(63)
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(is_more));
 #undef TC_OWN
 }
