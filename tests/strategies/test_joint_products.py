@@ -14,7 +14,7 @@ from tcdsl.options import Options
 from tcdsl.plan.state import Evaluator
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
-from tests.strategies.joint_programs import CONFIGS, FEW, MakeUnit, asked, inputs_of, kernels_of
+from tests.strategies.tile_configs import CONFIGS, FEW, MakeUnit, asked, inputs_of, kernels_of
 
 FORMS = {
     "nn": ("A(m,k) * B(k,n)", "A(m,k) * V(k,n)"),

@@ -6,7 +6,7 @@ import pytest
 
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.testing.comparison import check
-from tests.strategies.joint_programs import CONFIGS, FEW, MakeUnit, asked, inputs_of, kernels_of
+from tests.strategies.tile_configs import CONFIGS, FEW, MakeUnit, asked, inputs_of, kernels_of
 
 SUMS = {
     "of products": (

@@ -1,7 +1,7 @@
 """Reductions of a product's rows and columns in its kernel: that they are right, and when apart."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +9,6 @@ import pytest
 
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.errors import TCWarning
-from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.scop import Scop
 from tcdsl.schedule.fusion import Group
@@ -20,9 +19,9 @@ from tcdsl.strategies.templates import tile_mma
 from tcdsl.strategies.tile_folds import Fold, folds_of, levels_of_parts
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
+from tests.strategies.tile_configs import CONFIGS as TILE_CONFIGS
+from tests.strategies.tile_configs import FEW, MakeUnit, asked, tiles
 
-MakeUnit = Callable[..., Any]
-FEW = replace(load_chip("h200"), multiprocessors=4)  # blocks have several tiles
 PRODUCTS = {"nn": "A(m,k) * B(k,n)", "nt": "A(m,k) * B(n,k)", "tn": "A(k,m) * B(k,n)"}
 RESIDUAL = """
     C(m,n) +=! {product}
@@ -59,29 +58,7 @@ def shapes_of(product: str, m: int, n: int, k: int) -> list[tuple[int, ...]]:
     return [left, right, (n,), (m, n)]
 
 
-def tiles(shape: tuple[int, int, int, int], **others: Any) -> dict[str, Any]:
-    """Return a configuration of *shape*, which copies by threads fill unless *others* say more."""
-    rows, columns, warp_rows, warp_columns = shape
-    return {
-        "rows": rows, "columns": columns, "warp_rows": warp_rows, "warp_columns": warp_columns,
-        "step": 64, "stages": 3, "together": 4, "loader": "threads", "swath": 1, "chunks": 1,
-        "is_persistent": False, "is_finished": False, **others,
-    }  # fmt: skip
-
-
-CONFIGS = {
-    "boxes": tiles((16, 128, 4, 1), loader="boxes"),
-    "four warps": tiles((16, 64, 4, 1)),
-    "single warps": tiles((32, 16, 2, 2), step=32, together=1),
-    "persistent": tiles((16, 64, 4, 1), loader="boxes", swath=2, is_persistent=True),
-}
-
-
-def asked(unit: Any, config: Mapping[str, Any]) -> Options:
-    """Return the options that ask for *config* for the first kernel of *unit*."""
-    kernel = unit.done.plan.weighed[0].kernel
-    choice = {"kernel": kernel, "template": "tile_mma", **config}
-    return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
+CONFIGS = {**TILE_CONFIGS, "single warps": tiles((32, 16, 2, 2), step=32, together=1)}
 
 
 def groups_of(unit: Any) -> list[str]:
@@ -107,7 +84,9 @@ def test_sums(way: str, of: str, cuda_unit: MakeUnit, emulated: Any) -> None:
         source = source.replace("r(m)", "r(n)") if of == "columns" else source
         bare = cuda_unit(source, *shapes, gpu=gpu)
         assert groups_of(bare)[0] == "S0+S1+S2"
-        units.append(cuda_unit(source, *shapes, gpu=gpu, options=asked(bare, CONFIGS[way])))
+        units.append(
+            cuda_unit(source, *shapes, gpu=gpu, options=asked(bare, CONFIGS[way], kernel=0))
+        )
         assert not units[-1].done.is_fallback
         assert ("tc_fold_x_apart" in units[-1].source.functions) == (of == "columns")
         inputs.append(inputs_of(units[-1], shapes))

@@ -30,10 +30,9 @@ CONFIGS = {
 }
 
 
-def asked(unit: Any, config: dict[str, Any]) -> Options:
-    """Return the options that ask for *config* for the last kernel of *unit*."""
-    kernel = unit.done.plan.weighed[-1].kernel
-    choice = {"kernel": kernel, "template": "tile_mma", **config}
+def asked(unit: Any, config: dict[str, Any], kernel: int = -1) -> Options:
+    """Return the options that ask for *config* for one *kernel* of *unit*, by default its last."""
+    choice = {"kernel": unit.done.plan.weighed[kernel].kernel, "template": "tile_mma", **config}
     return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
 
 
