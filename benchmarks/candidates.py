@@ -5,6 +5,7 @@
     python benchmarks/candidates.py --from build/candidates.jsonl         times nothing: the summary
     python benchmarks/candidates.py --from build/candidates.jsonl --again of the present estimate
     python benchmarks/candidates.py --from benchmarks/measured/candidates_h200.jsonl --again
+    python benchmarks/candidates.py --from benchmarks/measured/candidates_tiles_h200.jsonl --again
 
 For each program, and each of its kernels with something to choose, candidates are forced one after
 another: the best half by prediction, and a sample of the others.  They take turns with the default
@@ -125,7 +126,9 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="", help="programs, with * and ? (default: a sample)")
+    parser.add_argument(
+        "--only", action="append", default=[], help="programs, with * and ? (default: a sample)"
+    )
     parser.add_argument("--target", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--lines", type=Path, help="add a line a kernel there")
     parser.add_argument("--most", type=int, default=16, help="candidates of a kernel")

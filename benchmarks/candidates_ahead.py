@@ -82,17 +82,17 @@ class Weighed:
         return Options(choices=json.dumps({**self.choices, "kernels": [entry]}))
 
 
-def jobs(target: str, only: str = "") -> list[Job]:
-    """Return programs, in an order of which every beginning is a sample."""
+def jobs(target: str, only: Sequence[str] = ()) -> list[Job]:
+    """Return programs, in an order of which every beginning is a sample; all that match *only*."""
     found = []
     for case in library.cases():
-        if case.family not in FAMILIES:
+        if case.family not in FAMILIES and not only:
             continue
         sizes = case.cpu_sizes if target == "cpu" else case.sizes
         for dtype in [name for name in DTYPES if name in case.dtypes]:
             found += [Job(case.name, dtype, tuple(s.items()), target) for s in sizes]
     if only:
-        return [job for job in found if fnmatchcase(job.label, only)]
+        return [job for job in found if any(fnmatchcase(job.label, one) for one in only)]
     found = [job for job in found if job.input_bytes <= MOST_BYTES][::STEP]
     random.Random(0).shuffle(found)
     return found
