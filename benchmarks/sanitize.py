@@ -19,8 +19,9 @@ import numpy as np
 
 import tcdsl
 from tcdsl import library
+from tcdsl.options import Options
 
-Job = tuple[Any, list[Any]]  # a function and its inputs
+Job = tuple[Any, list[Any], Options]  # a function, its inputs, and what is asked of the compiler
 
 # Library programs at sizes where kernels are others than at the small ones: rows that clusters
 # share, or blocks in chunks, or that begin inside a vector; overlapped tiles; copies of results.
@@ -85,6 +86,31 @@ OTHER_PRODUCTS = [
     ("half", {"M": 777, "N": 555, "K": 1001}),
 ]
 ROW_SUMS = "\n v(m,n) = fmax(y(m,n) + b(n), 0.0) + r(m,n)\n s(m) +=! v(m,n) * v(m,n)"
+# Several products in a kernel, beside one another and one after another, and columns' sums.
+JOINT = [
+    (
+        """g(m,n) +=! x(m,k) * w(k,n)
+    u(m,n) +=! x(m,k) * v(k,n)
+    y(m,n) = g(m,n) * sigmoid(g(m,n)) * u(m,n)""",
+        "bfloat16(M,K) x, bfloat16(K,N) w, bfloat16(K,N) v",
+    ),
+    (
+        "y(m,n) +=! x(m,k) * w(k,n) + u(m,k) * v(k,n)",
+        "bfloat16(M,K) x, bfloat16(K,N) w, bfloat16(M,K) u, bfloat16(K,N) v",
+    ),
+    (
+        """c(m,n) +=! x(m,k) * w(k,n)
+    y(n) +=! c(m,n) * c(m,n)""",
+        "bfloat16(M,K) x, bfloat16(K,N) w",
+    ),
+]
+JOINT_SIZES = [
+    {"M": 256, "N": 384, "K": 512},
+    {"M": 264, "N": 520, "K": 328},
+    {"M": 2048, "N": 2560, "K": 128},  # blocks with several tiles
+]
+LARGE = {"M": 1024, "N": 1280, "K": 640}
+PRECISIONS = (("float", "tf32"), ("float", "float16x3"), ("float8_e5m2", "float8"))
 IN_ONE_LAUNCH = ("softmax", "float32", {"M": 2, "N": 1 << 20})  # a barrier of all blocks
 PRODUCT_TYPES = ("bfloat16", "half", "float", "double", "int8", "uint8", "float8_e4m3")
 WAYS = ("loader", "together")  # choices of a template that make other instructions
@@ -95,16 +121,17 @@ def of_library(name: str, dtype: str, sizes: Mapping[str, int]) -> Job:
     """Return the library program *name*, and inputs of *sizes*."""
     case = library.case(name)
     inputs = case.make_inputs(sizes, np.random.default_rng(0), dtype)
-    return getattr(tcdsl.define(library.source_for(case, dtype)), name), list(inputs.values())
+    function = getattr(tcdsl.define(library.source_for(case, dtype)), name)
+    return function, list(inputs.values()), Options()
 
 
-def of_text(text: str, sizes: Mapping[str, int]) -> Job:
+def of_text(text: str, sizes: Mapping[str, int], precision: str = "float32") -> Job:
     """Return the def *text*, and small numbers of *sizes* as its inputs."""
     rng, f, inputs = np.random.default_rng(0), tcdsl.define(text)["f"], []
     for dims, name in re.findall(r"\w+\(([\w,]+)\) (\w+)", text.partition("->")[0]):
         shape = [sizes[dim] for dim in dims.split(",")]
         inputs.append(rng.integers(0, 4, shape).astype(f.comprehension.tensors[name].dtype.numpy))
-    return f, inputs
+    return f, inputs, Options(precision=precision)  # type: ignore[arg-type]
 
 
 def products() -> Iterator[Job]:
@@ -122,6 +149,15 @@ def products() -> Iterator[Job]:
         yield of_text(f"def f({parameters}) -> (y) {{ {PRODUCTS[0]} }}", sizes)
         others = f"{parameters}, {dtype}(N) b, {dtype}(M,N) r"
         yield of_text(f"def f({others}) -> (v, s) {{ {PRODUCTS[0]}{ROW_SUMS} }}", sizes)
+
+    for (body, parameters), sizes in itertools.product(JOINT, JOINT_SIZES):
+        yield of_text(f"def f({parameters}) -> (y) {{ {body} }}", sizes)
+    for (dtype, precision), product, sizes in itertools.product(
+        PRECISIONS, PRODUCTS, (PRODUCT_SIZES[1], LARGE)
+    ):
+        left, right = re.findall(r"[xz]\((\w),(\w)\)", product)
+        parameters = f"{dtype}{_dims(left)} x, {dtype}{_dims(right)} z"
+        yield of_text(f"def f({parameters}) -> (y) {{ {product} }}", sizes, precision)
 
 
 def phases(function: Any, inputs: list[Any], target: str) -> str:
@@ -153,9 +189,9 @@ def jobs() -> Iterator[Job]:
 def main(part: int, parts: int, target: str) -> None:
     n_programs, templates = 0, Counter[str]()
     every = itertools.chain(((job, False) for job in jobs()), [(of_library(*IN_ONE_LAUNCH), True)])
-    for (function, inputs), is_one in itertools.islice(every, part, None, parts):
+    for (function, inputs, options), is_one in itertools.islice(every, part, None, parts):
         asked = phases(function, inputs, target) if is_one else ""
-        executable = function.compile(*inputs, target=target, choices=asked)
+        executable = function.compile(*inputs, target=target, choices=asked, options=options)
         needed = executable.results.needed
         out = None
         if needed:  # what the program adds to

@@ -7,7 +7,10 @@ A box has constant sizes and, in each dimension, an offset that is quasi-affine 
 The offset is found by trial: any quasi-affine f gives a box if e - f(o) is bounded over the
 footprint { [o] -> A[e] }, of size max(e - f(o)) - min(e - f(o)) + 1; the smallest is taken.  Tried
 are 0, and the least and largest elements of an iteration: at the borders of the domain these are
-clipped, and another function in every piece, but elsewhere they move as the box does.
+clipped, and another function in every piece, but elsewhere they move as the box does.  Where an
+iteration has a number for several indices, which isl takes apart piece by piece, its digits, too::
+
+    o = 8 k + l / 64    --->    l is at 64 (o % 8)
 
 After Verdoolaege et al., "Polyhedral Parallel Code Generation for CUDA", ACM TACO 9(4), 2013,
 doi:10.1145/2400682.2400713, who take the offsets from the constraints.
@@ -19,7 +22,7 @@ from functools import reduce
 import islpy as isl
 
 from tcdsl.poly.isl_utils import constant_bounds, val
-from tcdsl.poly.loop_tree import AnyCoordinate
+from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
 from tcdsl.poly.scop import Access, Scop, Statement
 from tcdsl.records import dataclass
 
@@ -75,7 +78,7 @@ def box_hull(scop: Scop, uses: Sequence[Use]) -> Box | None:
         footprint = footprint.apply_range(_whole_vectors(footprint, skew.width)).coalesce()
     offsets, sizes = [], []
     for dim in range(footprint.dim(isl.dim_type.out)):
-        found = _interval(_only(footprint, dim))
+        found = _interval(_only(footprint, dim), uses[0].outer)
         if found is None:
             return None
         offsets.append(found[0])
@@ -105,10 +108,10 @@ def _only(footprint: isl.Map, dim: int) -> isl.Map:
     return one.project_out(isl.dim_type.out, 0, dim).reset_tuple_id(isl.dim_type.out)
 
 
-def _interval(elements: isl.Map) -> tuple[isl.Aff, int] | None:
+def _interval(elements: isl.Map, outer: Sequence[AnyCoordinate]) -> tuple[isl.Aff, int] | None:
     """Return the offset and the size of the smallest interval found, None if none is bounded."""
     found = []
-    for guess in _guesses(elements):
+    for guess in (*_guesses(elements), *_digits(elements.get_space().domain(), outer)):
         distance = elements.sum(isl.Map.from_aff(guess.neg())).range()  # { [e - f(o)] }
         bounds = constant_bounds(distance, 0)
         if bounds is not None:
@@ -123,3 +126,29 @@ def _guesses(elements: isl.Map) -> Iterator[isl.Aff]:
     for bound in (elements.dim_min(0), elements.dim_max(0)):
         for _, aff in bound.get_pieces()[:_MAX_PIECES]:
             yield aff
+
+
+def _digits(space: isl.Space, outer: Sequence[AnyCoordinate]) -> Iterator[isl.Aff]:
+    """Yield where the digits of iterations' numbers begin: *space* is that of the iterations."""
+    local = isl.LocalSpace.from_space(space)
+    for position, coordinate in enumerate(outer):
+        if isinstance(coordinate, Coordinate):
+            continue
+        number = isl.Aff.var_on_domain(local, isl.dim_type.set, position)
+        above = 0
+        for factor, term in sorted(_summands(coordinate, 1), key=lambda one: -one[0]):
+            digit = number.scale_down_val(val(factor)).floor()
+            if above and above % factor == 0:
+                digit = digit.mod_val(val(above // factor))
+            above = factor
+            yield digit.scale_val(val(term.div))
+
+
+def _summands(coordinate: AnyCoordinate, factor: int) -> Iterator[tuple[int, Coordinate]]:
+    """Yield what *factor* times *coordinate* adds up, as far as it is a sum and no part of one."""
+    match coordinate:
+        case Coordinate():
+            yield factor, coordinate
+        case AffineCoordinate(terms=terms, shift=0, div=1, mod=0):
+            for own, term in terms:
+                yield from _summands(term, factor * own)

@@ -50,6 +50,8 @@ def assert_tight(scop: Scop, array: str, outer: Outer, box: Box) -> None:
 
 
 WHOLE: Outer = ()
+STEP = AffineCoordinate(((8, Coordinate(3)), (1, tile(2, 64))))
+NUMBER = AffineCoordinate(((1024, tile(0, 1152)), (1, STEP)))
 CASES = [
     (MATMUL, [(100, 70), (70, 130)], "A", (tile(0, 64), tile(1, 64), tile(2, 16)), (64, 16)),
     (MATMUL, [(100, 70), (70, 130)], "B", (tile(0, 64), tile(1, 64), tile(2, 16)), (16, 64)),
@@ -94,6 +96,9 @@ CASES = [
      (AffineCoordinate(((1, Coordinate(0)), (1, Coordinate(1)))),), (1,)),
     ("def f(float(N) x) -> (y) { y(i,j) = x(i+j) where i in 0:30, j in 0:30 }", [(100,)], "x",
      (AffineCoordinate(((1, tile(0, 8)), (1, tile(1, 8)))),), (15,)),
+    # the terms of two indices and several tiles, numbered
+    ("def f(float(L,N) x) -> (y) { y(m,n) +=! x(l,n) where m in 0:2048, k in 0:128 }",
+     [(512, 100)], "x", (tile(0, 128, 9), tile(1, 192), NUMBER), (64, 100)),
     # triangular: rows of the tile differ in length
     ("def f(float(N,N) x) -> (y) { y(i) +=! x(i,j) where j in 0:i+1 }", [(50, 50)], "x",
      (tile(0, 8), tile(1, 8)), (8, 8)),
