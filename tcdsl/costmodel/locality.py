@@ -5,6 +5,7 @@ neighbouring instances touch; 0 means reuse.  Loops are ordered so that the larg
 outermost and neighbours in memory are neighbours in time.
 """
 
+from dataclasses import replace
 from functools import cached_property
 from math import prod
 from weakref import WeakKeyDictionary
@@ -12,6 +13,7 @@ from weakref import WeakKeyDictionary
 import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Size, Unary, fold
+from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.data_ranges import after_bounds, range_of_dim, typical_counts
 from tcdsl.poly.isl_utils import Extent, are_bounded, constant_bounds, dim_bounds, greatest
 from tcdsl.poly.parallelism import Role
@@ -19,6 +21,7 @@ from tcdsl.poly.scop import Access, Array, Interleaved, Scop, Statement, Stride
 from tcdsl.records import dataclass
 
 OPEN_EXTENT = 1024  # what an open size counts as in a cost
+SELDOM = 64  # a remainder of this begins again in one of so many steps, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +179,25 @@ def access_stride(array: Array, access: Access, index: str) -> int:
             return max(64, abs(total))
         total += coefficient * stride
     return abs(total)
+
+
+def usual_stride(array: Array, access: Access, index: str) -> int:
+    """Return the stride of *access* along *index*, for costs: that of most values of the index.
+
+    x((j + 1) % W) moves along neighbours of x but for one of W steps.
+    """
+    subscripts = tuple(rewrite(subscript, _without_turns) for subscript in access.subscripts)
+    return access_stride(array, replace(access, subscripts=subscripts), index)
+
+
+def _without_turns(node: Expr) -> Expr:
+    """Return what *node* is a remainder of, if that is seldom less than it; else *node*."""
+    match node:
+        case Binary(op="%", left=value, right=Const(value=turn)) if int(turn) >= SELDOM:
+            return value
+        case Binary(op="%", left=value, right=Size()):
+            return value
+    return node
 
 
 def coefficient_of(expr: Expr, index: str) -> int | None:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP
-from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.locality import Shape, usual_stride
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import RANK
@@ -84,15 +84,14 @@ class _Strided(NamedTuple):
 def _in_memory(problem: Problem, name: str) -> list[_Strided]:
     """Return the accesses of the member *name* to arrays in memory, writes first."""
     shape, known = problem.shapes[name], footprints(problem)
-    accesses = (*shape.statement.writes, *shape.statement.reads)
-    return [
-        _Strided(
-            access.array, strides, problem.scop.arrays[access.array].dtype.size_bytes,
-            prod(n for n, stride in zip(shape.counts, strides, strict=True) if stride),
-        )
-        for access, strides in zip(accesses, shape.strides, strict=True)
-        if access.array in known
-    ]  # fmt: skip
+    found, indices = [], shape.statement.indices
+    for access in (*shape.statement.writes, *shape.statement.reads):
+        if access.array in known:
+            array = problem.scop.arrays[access.array]
+            strides = tuple(usual_stride(array, access, index) for index in indices)
+            moved = prod(n for n, stride in zip(shape.counts, strides, strict=True) if stride)
+            found.append(_Strided(access.array, strides, array.dtype.size_bytes, moved))
+    return found
 
 
 def accesses_of(problem: Problem, sketch: Sketch, name: str) -> Iterator[Access]:

@@ -93,6 +93,23 @@ def shifted(float(N, M) x) -> (y) {
     y(i, j) = t(i, j + 1) - t(i, j)
 }
 """
+TORUS = """
+def torus(float(H, W) u, float(H, W) v) -> (y, z) {
+    a(i, j) = u(i, j) + v((i + H - 1) % H, j) where i in 0:H
+    b(j, i) = u(i, (j + 1) % W) - 0.5 * v((i + H - 1) % H, (j + W - 2) % W) + i
+        where i in 0:H, j in 0:W
+    c(i, j) = a(i, (j + 1) % W) * b(j, (i + H - 1) % H) + a(i, j) where i in 0:H, j in 0:W
+    y(i, j) = c((i + 1) % H, j) - c(i, (j + W - 1) % W) where i in 0:H, j in 0:W
+    z(i, j) = c((i + 2) % H, (j + W - 1) % W) + b(j, i) where i in 0:H, j in 0:W
+}
+"""
+RING = """
+def ring(float(N) x) -> (y) {
+    t(i) = x((i + 3) % N) - x(i) where i in 0:N
+    s(i) = t((i + N - 1) % N) + t((i + 1) % N) where i in 0:N
+    y(i) = s((i + N - 2) % N) * s(i) where i in 1:N
+}
+"""
 # Program, and shapes that are smaller than the halo, of one tile, primes, and several tiles.
 CLASSICS: list[tuple[str, list[list[tuple[int, ...]]]]] = [
     (HARRIS, [[(h, w, 3), ()] for h, w in ((5, 5), (6, 9), (23, 31), (40, 37))]),
@@ -103,6 +120,8 @@ CLASSICS: list[tuple[str, list[list[tuple[int, ...]]]]] = [
     (JACOBI_3D, [[shape] for shape in ((5, 5, 5), (5, 8, 23), (13, 11, 19))]),
     (LIFE, [[(h, w)] for h, w in ((1, 1), (2, 3), (17, 23), (31, 8))]),
     (EDGES, [[(n,)] for n in (3, 4, 16, 53)]),
+    (TORUS, [[(h, w)] * 2 for h, w in ((3, 2), (7, 11), (23, 37), (8, 64))]),
+    (RING, [[(n,)] for n in (3, 5, 16, 53)]),
     (SHIFTED_BATCH, [[shape] for shape in ((3, 2), (3, 19), (7, 40))]),
     (HALVES, [[(n, m)] * 2 for n, m in ((2, 4), (13, 29), (33, 20))]),
 ]

@@ -25,7 +25,9 @@ from tests.strategies.stencil_programs import (
     HARRIS,
     JACOBI,
     LIFE,
+    RING,
     SHIFTED_BATCH,
+    TORUS,
     random_chains,
 )
 
@@ -107,6 +109,16 @@ def test_the_classics_in_tiny_tiles(tiny_tiles: Tiled, check_all: CheckAll) -> N
 def test_nothing_to_compute(tiny_tiles: Tiled, check_all: CheckAll) -> None:
     nothing = [(HARRIS, [(4, 9, 3), ()]), (JACOBI, [(6, 6)]), (LIFE, [(0, 5)]), (EDGES, [(2,)])]
     check_all(nothing)
+
+
+@pytest.mark.parametrize("source", [TORUS, RING])
+def test_periodic_chains_in_tiny_tiles(
+    source: str, tiny_tiles: Tiled, check_all: CheckAll, check_emulated: CheckAll
+) -> None:
+    cases = [(source, shapes) for shapes in dict(CLASSICS)[source]]
+    check_all(cases)
+    assert len(tiny_tiles) == len(cases), "one chain a program"
+    check_emulated(cases[1:3])
 
 
 @pytest.mark.slow

@@ -293,3 +293,30 @@ def test_few_short_rows_have_as_many_threads_as_vectors(cuda_unit: MakeUnit) -> 
     unit = cuda_unit(source, (4, 3, 64), options=Options(coalesce=False))
     assert grid_and_block(unit) == ((3, 1, 1), (16, 1, 1))
     assert "if (c" not in unit.source.text
+
+
+STEPS = """def step(float(B,2,N) p, float(B,N) c) -> (float(B,N) d) {
+    d(b,n) = sigmoid(p(b,0,n)) * tanh(c(b,n)) + sigmoid(p(b,1,n))
+}
+def f(float(B,N) c, float(B,2,N) p) -> (float(B,N) d0, float(B,N) d1, float(B,N) d2, float(B,N) y) {
+    d0 = step(p, c)
+    d1 = step(p, d0)
+    d2 = step(p, d1)
+    d3 = step(p, d2)
+    d4 = step(p, d3)
+    y = step(p, d4)
+}"""
+
+
+@pytest.mark.parametrize(("extent", "may_repeat"), [(512, True), (509, False)])
+def test_long_chains_have_no_guards_between_their_loads(
+    extent: int, may_repeat: bool, cuda_unit: MakeUnit
+) -> None:
+    unit = cuda_unit(STEPS, (255, extent), (255, 2, extent))
+    (weighed,) = unit.done.plan.weighed
+    repeats = {
+        c["config"]["repeat"] for c in weighed.candidates() if c["template"] == "elementwise"
+    }
+    assert (len(repeats) > 1) == may_repeat
+    (chosen,) = (c["config"] for c in weighed.candidates() if c.get("is_chosen"))
+    assert chosen["repeat"] == 1 or may_repeat

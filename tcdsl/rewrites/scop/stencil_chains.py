@@ -24,13 +24,10 @@ from itertools import islice
 from tcdsl.lang.comprehension import (
     Binary,
     Call,
-    Cast,
-    Const,
     Expr,
     Index,
     Load,
     Select,
-    Size,
     Unary,
     children,
     walk,
@@ -38,6 +35,7 @@ from tcdsl.lang.comprehension import (
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.scop import Kind, Scop, Stage, Statement, Storage
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.distances import index_and_distance
 from tcdsl.rewrites.scop.recomputation import writers_and_users
 
 LEAST_NEIGHBOURS = 32  # in memory, along an axis that is cut for its length alone
@@ -114,7 +112,7 @@ def _stage(scop: Scop, chain: Chain, statement: Statement) -> Stage:
     }
     reads = []
     for read in statement.reads:
-        parts = [_index_and_distance(s, scop.sizes) for s in read.subscripts]
+        parts = [index_and_distance(s, scop.sizes) for s in read.subscripts]
         far = dict(filter(None, parts))
         reads.append((read.array, tuple(far.get(subscripts[axis], 0) for axis in chain.stencil)))
     first = min(axes.index(axis) for axis in chain.stencil)
@@ -186,7 +184,7 @@ class _Finder:
         for read in statement.reads:
             if read.array not in self.writers or read.array in self.apart:
                 continue
-            parts = [_index_and_distance(s, self.scop.sizes) for s in read.subscripts]
+            parts = [index_and_distance(s, self.scop.sizes) for s in read.subscripts]
             plain = [part for part in parts if part is not None]
             dims = tuple(own.index(name) for name, _ in plain)
             if len(plain) == len(parts) and sorted(dims) == list(range(len(own))):
@@ -382,35 +380,3 @@ def _reaches(
         if found == before:
             break
     return found if set(found) == set(arrays) else None
-
-
-def _index_and_distance(expr: Expr, sizes: Mapping[str, int | None]) -> tuple[str, int] | None:
-    """Return (i, c) if *expr* is ``i + c``, None otherwise."""
-    found = _linear(expr, sizes)
-    return None if found is None or not found[0] else found
-
-
-def _linear(expr: Expr, sizes: Mapping[str, int | None]) -> tuple[str, int] | None:
-    """Return the index and the number that *expr* is the sum of; an index of "" is none."""
-    match expr:
-        case Index(name=name):
-            return name, 0
-        case Const(value=int(value)):
-            return "", int(value)
-        case Size(name=name):
-            known = sizes[name]
-            return None if known is None else ("", known)
-        case Cast(operand=operand, dtype=dtype) if (
-            dtype.is_integer and dtype.size_bytes >= operand.dtype.size_bytes >= 4
-        ):
-            return _linear(operand, sizes)
-        case Unary(op="-", operand=operand):
-            found = _linear(operand, sizes)
-            return None if found is None or found[0] else ("", -found[1])
-        case Binary(op="+" | "-" as op, left=left, right=right):
-            one, other = _linear(left, sizes), _linear(right, sizes)
-            if one is None or other is None or (other[0] and (one[0] or op == "-")):
-                return None
-            return one[0] or other[0], one[1] + (other[1] if op == "+" else -other[1])
-        case _:
-            return None
