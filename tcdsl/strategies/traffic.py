@@ -59,8 +59,11 @@ def traffic_of(problem: Problem) -> list[Traffic]:
         accesses = (*statement.writes, *statement.reads)
         for number, (access, row) in enumerate(zip(accesses, shape.strides, strict=True)):
             is_write = number < len(statement.writes)
+            array = problem.scop.arrays[access.array]
             count = prod(e for e, stride in zip(shape.counts, row, strict=True) if stride)
-            size = float(count * problem.scop.arrays[access.array].dtype.size_bytes)
+            most = array.size_bytes()  # taps of a window have most elements in common
+            size = float(count * array.dtype.size_bytes)
+            size = size if most is None else min(size, float(most))
             sizes[access.array] = max(sizes.get(access.array, 0.0), size)
             if is_write:
                 writes.add(access.array)

@@ -278,8 +278,14 @@ def _padding(sketch: Sketch, problem: Problem) -> float:
     total = 1.0
     for piece in (*pieces, *sketch.remaining[problem.lead]):
         turns = ceil(piece.extent / max(1, piece.width))
-        is_shared = piece.kind is LoopKind.THREAD and turns > 1
-        total *= turns * piece.width if is_shared else piece.extent
+        if piece.kind is not LoopKind.THREAD:
+            total *= piece.extent
+        elif turns > 1:
+            total *= turns * piece.width
+        else:  # threads of a warp that has some of the values take part
+            is_short = piece.axis == 0 and piece.extent < piece.width
+            lanes = min(piece.width, WARP) if is_short else 1
+            total *= ceil(piece.extent / lanes) * lanes
     return max(1.0, total / max(1, problem.shapes[problem.lead].instances))
 
 

@@ -57,13 +57,24 @@ def space(problem: Problem) -> Iterator[ElementwiseConfig]:
     for vector in (widest >> n for n in range(widest.bit_length())):
         groups = -(-problem.extent(inner) // vector)
         for threads in _thread_counts():
-            x = min(threads, power_of_two(groups))
-            y = _threads_y(problem, inner, x, threads)
-            for repeat in (1, 2, MOST_REPEAT):
-                found = ElementwiseConfig(x, y, repeat, vector)
-                if found not in seen and (repeat == 1 or _may_repeat(problem, groups, repeat * x)):
-                    seen.add(found)
-                    yield found
+            for x in _widths(groups, threads):
+                y = _threads_y(problem, inner, x, threads)
+                for repeat in (1, 2, MOST_REPEAT):
+                    found = ElementwiseConfig(x, y, repeat, vector)
+                    may_repeat = repeat == 1 or _may_repeat(problem, groups, repeat * x)
+                    if found not in seen and may_repeat:
+                        seen.add(found)
+                        yield found
+
+
+def _widths(groups: int, threads: int) -> tuple[int, ...]:
+    """Return how many of a block's *threads* may lie along a row of so many *groups*.
+
+    A power of two; and as many as there are, where that leaves no thread idle in short rows:
+    channels of 18 vectors in blocks of 18 x 14 threads, not of 32 x 8.
+    """
+    width = min(threads, power_of_two(groups))
+    return (width, groups) if width > groups else (width,)
 
 
 def _may_repeat(problem: Problem, groups: int, of_block: int) -> bool:
