@@ -1,5 +1,6 @@
 """GPU kernels without tiles: what goes to blocks, threads and lanes, and that it is right."""
 
+import json
 import re
 from collections.abc import Callable
 from itertools import permutations
@@ -8,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tcdsl
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of
 from tcdsl.poly.scop import Kind
 from tcdsl.schedule.mapping import Mapped
+from tcdsl.testing import check
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -320,3 +323,23 @@ def test_long_chains_have_no_guards_between_their_loads(
     assert (len(repeats) > 1) == may_repeat
     (chosen,) = (c["config"] for c in weighed.candidates() if c.get("is_chosen"))
     assert chosen["repeat"] == 1 or may_repeat
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(100, 20), (7, 144), (1000, 9)])
+def test_blocks_as_wide_as_rows(rows: int, columns: int) -> None:
+    """Of short rows no thread is idle, whatever their length: 5 x 51 threads for five vectors."""
+    source = "def f(float(N,C) x, float(C) b) -> (y) { y(n,c) = tanh(x(n,c)) + b(c) }"
+    rng = np.random.default_rng(0)
+    inputs = [rng.random(shape, dtype=np.float32) for shape in ((rows, columns), (columns,))]
+    f = tcdsl.define(source)["f"]
+    (kernel,) = {c["kernel"] for c in f.compile(*inputs, target="emulate").candidates}
+    configs = [
+        c["config"]
+        for c in f.compile(*inputs, target="emulate").candidates
+        if c["template"] == "elementwise" and c["config"]["threads_x"].bit_count() > 1
+    ]
+    assert configs
+    for config in configs[:3]:
+        entry = {"kernel": kernel, "template": "elementwise", **config}
+        asked = {"format": "tcdsl choices", "version": 1, "kernels": [entry]}
+        check(f, *inputs, targets="emulate", options=Options(choices=json.dumps(asked)))
