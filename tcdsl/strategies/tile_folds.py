@@ -107,7 +107,12 @@ def why_not_folded(problem: Problem, name: str, row: Axis, column: Axis) -> str 
     statement = shape.statement
     if reason := why_not_rfactored(statement):
         return f"{name}: {reason}"
-    own = {axis[lead]: axis[name] for axis in problem.group.axes}
+    roles = problem.shapes[lead].roles  # a value for each term of the lead is none for its results
+    own = {
+        axis[lead]: axis[name]
+        for axis in problem.group.axes
+        if roles[axis[lead]] is Role.PARALLEL
+    }
     reduced = [dim for dim, role in enumerate(shape.roles) if role is not Role.PARALLEL]
     along = [own.get(axis[lead]) for axis in (row, column)]
     if None in along or reduced not in ([along[0]], [along[1]]):
