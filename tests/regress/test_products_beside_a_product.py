@@ -1,4 +1,4 @@
-"""A product that shares two indices with another one, one of them a row, was taken for a column sum.
+"""A product that shares two indices with another, one of them a row, was taken for a column sum.
 
 The derivative of two layers has d_x(b,i) over n and d_w(i,n) over b, of the same d_h(b,n): for the
 tile of d_x the second was a sum over its rows, for all n of them at once, that nothing walked.
