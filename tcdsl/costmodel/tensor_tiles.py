@@ -104,12 +104,12 @@ class TensorWork:
             Chain(
                 dram_loads=1,
                 block_barriers=steps,
-                cycles=(waits + self._late(chip, share)) * steps + self._ends(),
+                cycles=waits * steps + self._late(chip, share) + self._ends(),
             ),
         )
         if self.is_boxed:
             share, crossing, asked = BOX_RATE, BOX_SHARE, 0.0
-            chain = Chain(dram_loads=1, cycles=self._late(chip, share) * steps + self._ends())
+            chain = Chain(dram_loads=1, cycles=self._late(chip, share) + self._ends())
             # That four warps read in a step.  Products that share a tile reach the rate of one with
             # the columns of all (H100: 690 TFLOP/s), as if they read it once.
             lines = self.factors[0] * self.together * self.rows + self.factors[1] * self.columns
@@ -157,7 +157,10 @@ class TensorWork:
         return Chain(l2_loads=5, block_barriers=2, atomics=1, cycles=cycles)
 
     def _late(self, chip: Chip, share: float) -> float:
-        """Return the cycles that a step waits for its operands, at *share* of the unit's rate."""
+        """Return the cycles that steps wait for operands, at *share* of the unit's rate.
+
+        The first ones' are the chain's load from memory.
+        """
         results = self.products * prod(self.warps) * self.rows * self.columns
         a_cycle = share * chip.rate(self.unit) / (chip.multiprocessors * chip.clock_hz)
         own = results * self.step / a_cycle
@@ -165,7 +168,8 @@ class TensorWork:
             own += PROMOTED_CYCLES
         latency = BOX_CYCLES if self.is_boxed else THREAD_CYCLES
         step_bytes = self._lines() * self.step * self.element_bytes
-        return late_cycles(step_bytes, self.stages, own, latency)
+        waiting = -(-self.terms // self.step) * self.turns - 1
+        return waiting * late_cycles(step_bytes, self.stages, own, latency)
 
     def _lines(self) -> int:
         """Return how many lines the tiles of a step have."""

@@ -121,7 +121,7 @@ def work_of_tiles(product: Product, config: TileConfig, chip: Chip) -> Work:
         instructions=instructions,
         chain=Chain(
             dram_loads=1, block_barriers=steps, shared_loads=0.0 if config.is_held else steps,
-            cycles=cycles * steps,
+            cycles=cycles * max(0.0, steps - 1),  # the first step's are the load from memory
         ),
         is_tiled=True, stalls=HELD_STALLS if config.is_held else STALLS,
         launches=2 if is_shared else 1,
