@@ -16,18 +16,17 @@ KEPT, DIVIDED = 14, 26  # instructions of a copy
 BY_REGISTERS = 6  # more, where one element is loaded and stored
 LEAST_COPY = 4  # bytes that an asynchronous copy moves
 PART_BYTES = 4
-# Instructions' time of each product of float32 in parts, and of wider tiles.
-PARTS, PART_COLUMNS, WIDER = 0.7, 64, 0.9
+PARTS = 0.7  # instructions' time of each product of float32 in parts
 
 
-def with_parts(work: Work, products: float, columns: int) -> Work:
+def with_parts(work: Work, products: float) -> Work:
     """Return *work* with what parts of float32 take where barriers stand between steps.
 
     3 x 3 convolutions of 56 x 56 x 64 with channels last, 3.7 G products, took 113 to 121 us on an
-    H200 with 64 columns a warp, 214 with 128 (benchmarks/convolutions.py --type float32).
+    H200; with channels second 229 with 64 columns a warp, 192 with 128, for as many images' copies
+    and half as many of weights (benchmarks/measured/candidates_tiles_h200.jsonl).
     """
-    each = PARTS * max(1.0, columns / PART_COLUMNS) ** WIDER
-    return replace(work, instructions=work.instructions + each * products)
+    return replace(work, instructions=work.instructions + PARTS * products)
 
 
 def with_loaders(

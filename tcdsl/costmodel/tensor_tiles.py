@@ -5,9 +5,10 @@
 Products are of whole tiles: what lies outside the results takes as long.
 """
 
-from math import hypot, prod
+from math import prod
 
 from tcdsl.costmodel.chip import WARP, Chip, Feature, Unit
+from tcdsl.costmodel.copies import BOX_CYCLES, THREAD_CYCLES, late_cycles
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.records import dataclass
 
@@ -16,18 +17,17 @@ WARP_RATE = 0.53
 # Of float64, which wgmma does not have (H100); two threads of a load of 8 bytes meet in a bank.
 DOUBLE_RATE, DOUBLE_CONFLICTS = 0.7, 2
 GROUP_RATE = 0.9  # and with wgmma behind copies by cp.async, were there no barriers
-# Of copies of boxes, which wait for no threads (benchmarks/measured/products_h200.jsonl): cycles
-# that a box takes to come, and the cache's share for what it brings.
-BOX_RATE, BOX_CYCLES, BOX_SHARE = 1.0, 1600, 0.5
+# Of copies of boxes, which wait for no threads (benchmarks/measured/products_h200.jsonl): the rate
+# of products, and the cache's share for what a box brings.
+BOX_RATE, BOX_SHARE = 1.0, 0.5
 # Of any block, from its start to its first products and from its last ones to its end; for each
 # result, which a thread stores two at a time.
 END_CYCLES, RESULT_CYCLES = 2000, 0.03
 SHUFFLE_CYCLES = 1.0  # of a warp: a multiprocessor exchanges 32 values of 4 bytes a cycle (guide)
-BOX_BYTES_PER_CYCLE = 72  # that come to a multiprocessor at most
 # From 40 configurations of products of 2048 and 4096 on an H200.
 # Of products of float32 in parts, all waits of a step (benchmarks/split_products.py, H200).
 SPLIT_RATE, SPLIT_PRODUCTS, SPLIT_REGISTERS = 0.78, 3, 32
-SPLIT_CYCLES, SPLIT_COLUMN_CYCLES = 500, 9  # of a step, and of each of its columns
+SPLIT_CYCLES, SPLIT_COLUMN_CYCLES = 330, 6  # of a step, and of each of its columns
 PROMOTED_INSTRUCTIONS = 2  # of each result and step: set to 0, and added
 # Of a step, during which the next ones' operands come, if groups of four warps add by turns (H100).
 PROMOTED_CYCLES = 250
@@ -101,10 +101,15 @@ class TensorWork:
         asked = COPY_INSTRUCTIONS * copied / self.copy_bytes
         crossing, chain = (
             COPY_SHARE,
-            Chain(dram_loads=1, block_barriers=steps, cycles=waits * steps + self._ends()),
+            Chain(
+                dram_loads=1,
+                block_barriers=steps,
+                cycles=waits * steps + self._late(chip, share) + self._ends(),
+            ),
         )
         if self.is_boxed:
-            share, crossing, asked, chain = BOX_RATE, BOX_SHARE, 0.0, self._boxed(chip)
+            share, crossing, asked = BOX_RATE, BOX_SHARE, 0.0
+            chain = Chain(dram_loads=1, cycles=self._late(chip, share) + self._ends())
             # That four warps read in a step.  Products that share a tile reach the rate of one with
             # the columns of all (H100: 690 TFLOP/s), as if they read it once.
             lines = self.factors[0] * self.together * self.rows + self.factors[1] * self.columns
@@ -137,7 +142,6 @@ class TensorWork:
             / (WARP * warps),
             chain=chain,
             is_tiled=True,
-            is_ahead=self.is_boxed,
             launches=2 if self.chunk_bytes and not self.finishing else 1,
             finish=self._finish(chip) if self.chunk_bytes else Chain(),
         )  # fmt: skip
@@ -152,24 +156,20 @@ class TensorWork:
         cycles = max(seconds, own) * chip.clock_hz
         return Chain(l2_loads=5, block_barriers=2, atomics=1, cycles=cycles)
 
-    def _boxed(self, chip: Chip) -> Chain:
-        """Return what a block waits for whose operands come in boxes, some steps ahead."""
-        steps = -(-self.terms // self.step) * self.turns
+    def _late(self, chip: Chip, share: float) -> float:
+        """Return the cycles that steps wait for operands, at *share* of the unit's rate.
+
+        The first ones' are the chain's load from memory.
+        """
         results = self.products * prod(self.warps) * self.rows * self.columns
-        own = (
-            results
-            * self.step
-            / (BOX_RATE * chip.rate(self.unit))
-            * chip.multiprocessors
-            * chip.clock_hz
-        )
+        a_cycle = share * chip.rate(self.unit) / (chip.multiprocessors * chip.clock_hz)
+        own = results * self.step / a_cycle
         if self.is_promoted and prod(self.warps) > self.together:
             own += PROMOTED_CYCLES
-        of_step = self._lines() * self.step * self.element_bytes / BOX_BYTES_PER_CYCLE
-        # Of terms that overlap, but for what chance puts one after the other.
-        copied = hypot((BOX_CYCLES / (self.stages - 1)) ** 2, of_step**2) ** 0.5
-        late = max(0.0, copied - own)
-        return Chain(dram_loads=1, cycles=late * steps + self._ends())
+        latency = BOX_CYCLES if self.is_boxed else THREAD_CYCLES
+        step_bytes = self._lines() * self.step * self.element_bytes
+        waiting = -(-self.terms // self.step) * self.turns - 1
+        return waiting * late_cycles(step_bytes, self.stages, own, latency)
 
     def _lines(self) -> int:
         """Return how many lines the tiles of a step have."""

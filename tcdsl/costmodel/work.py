@@ -60,8 +60,7 @@ class Work:
     chain: Chain = NOTHING
     finish: Chain = NOTHING
     same_atomics: float = 0  # that go to one address
-    is_tiled: bool = False  # tiles in shared memory, computed with later: see costmodel.waves
-    is_ahead: bool = False  # memory is asked for whatever threads do, as much as is in flight
+    is_tiled: bool = False  # tiles are copied to shared memory, and computed with later
     launches: int = 1
     is_programmatic: bool = False  # may begin before the kernel before it has ended
 

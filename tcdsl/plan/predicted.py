@@ -14,11 +14,8 @@ from tcdsl.strategies.library_kernels import library_of
 from tcdsl.strategies.matrix_products import matrix_product
 from tcdsl.strategies.problem import Problem, nameless_analysis
 from tcdsl.strategies.sketch import Sketch
-from tcdsl.strategies.templates import tile_simt
 from tcdsl.strategies.work import seconds_of
 
-# Rows of tiles that are not neighbours: Kronecker's products took 1.9 to 4.5 times their estimates.
-SCATTERED = 2.0
 FEW = 4  # times the values that a member has, the kernel has others: unequal work
 
 
@@ -31,10 +28,6 @@ def predicted_seconds(problem: Problem) -> float:
     choice = fastest(problem)
     sketch = choice.schedule(problem)
     kernel = seconds_of(problem, sketch)
-    if choice.template is tile_simt.TEMPLATE and tile_simt.has_scattered_rows(
-        problem, choice.config
-    ):
-        kernel *= SCATTERED
     longest = max(_alone_seconds(problem, sketch, name) for name in members)
     return max(kernel, longest) + _after_seconds(problem, sketch)
 

@@ -148,6 +148,8 @@ def stencil_work(tiles: Tiles, config: StencilConfig, chip: Chip) -> Work:
     levels = max(tiles.levels.values())
     first = max((len(stage.reads) for stage in tiles.stages.values()), default=1)
     element = max(array.dtype.size_bytes for array in tiles.arrays.values())
+    # What the multiprocessor needs for a block's instructions, of which the chain has the rest.
+    own = counts.instructions / (chip.threads_per_warp * chip.schedulers_per_multiprocessor)
     registers = BASE_REGISTERS + 8 + 3 * config.rows * min(first, 8) // 2
     return Work(
         blocks=blocks,
@@ -161,12 +163,12 @@ def stencil_work(tiles: Tiles, config: StencilConfig, chip: Chip) -> Work:
         operations=tuple((unit, count * blocks) for unit, count in counts.operations.items()),
         instructions=counts.instructions * blocks,
         in_flight_bytes=float(element * config.rows * 2),
-        independent=1.0,
+        independent=float(min(4, config.rows)),
         chain=Waits(
             dram_loads=1,
             block_barriers=levels,
             shared_loads=2.0 * levels,
-            cycles=CYCLES * counts.longest,
+            cycles=max(0.0, CYCLES * counts.longest - own),
         ),
         is_tiled=True,
         is_programmatic=chip.overlaps_kernels,

@@ -50,6 +50,15 @@ def test_of_predictions_that_are_alike_the_first_is_taken() -> None:
     assert candidates_again._taken(found[::-1], order) is found[1]
 
 
+def test_of_the_likeliest_templates_the_first_is_taken() -> None:
+    """As ``catalogue.fastest`` does, whatever is predicted for it and for others."""
+    found = [{"template": name, "config": {}, "predicted_us": us, "measured_us": us}
+             for name, us in (("tile_mma", 9.0), ("row", 5.0))]  # fmt: skip
+    order = [candidates_again._key(one) for one in found]
+    assert candidates_again._taken(found, order)["template"] == "tile_mma"
+    assert candidates_again._taken(found, order[::-1])["template"] == "row"
+
+
 def test_what_a_line_did_not_know_yet_has_its_default() -> None:
     """Measured candidates are found again when their template's configurations get a field."""
     config = {"cluster": 4, "per_block": 4, "threads": 288, "repeat": 2, "vector": 4}
@@ -114,11 +123,12 @@ def test_lines_are_judged_again_by_the_present_estimate() -> None:
 
 
 MEASURED = FOLDER / "measured" / "candidates_h200.jsonl"
+TILES = FOLDER / "measured" / "candidates_tiles_h200.jsonl"
 
 
-def _judged(step: int) -> tuple[float, float]:
+def _judged(step: int, file: Path = MEASURED) -> tuple[float, float]:
     """Return the median correlation, and the share of kernels within 10 % of the fastest."""
-    lines = list(candidates_again.again(candidates_lines.read(MEASURED)[::step]))
+    lines = list(candidates_again.again(candidates_lines.read(file)[::step]))
     known = [line.correlation for line in lines if line.correlation is not None]
     near = [line.of_estimate <= 1.1 for line in lines]
     return statistics.median(known), sum(near) / len(near)
@@ -134,3 +144,9 @@ def test_the_estimate_has_the_order_of_measured_candidates() -> None:
 def test_the_estimate_has_the_order_of_all_measured_candidates() -> None:
     correlation, near = _judged(1)
     assert correlation > 0.6 and near > 0.78
+
+
+@pytest.mark.slow
+def test_the_estimate_has_the_order_of_measured_tiles() -> None:
+    correlation, near = _judged(1, TILES)
+    assert correlation > 0.8 and near > 0.75

@@ -86,6 +86,14 @@ def test_loads_and_arithmetic_of_a_block_alone_take_turns() -> None:
     assert estimate(work, ROUND).seconds > 5e-4 * (1 + TAIL)
 
 
+def test_tiles_are_copied_while_others_are_computed_with() -> None:
+    """Of a block alone, that of loads as they arrive computes after them."""
+    work = Work(blocks=10, threads=256, l2_bytes=2e9, operations=((Unit.FMA_F32, 1e9),))
+    tiled = replace(work, is_tiled=True)
+    assert estimate(tiled, ROUND).seconds == pytest.approx(1e-3, rel=0.2)
+    assert estimate(work, ROUND).seconds > 1.5 * estimate(tiled, ROUND).seconds
+
+
 def test_the_chip_waits_for_lone_blocks() -> None:
     # Four blocks of each multiprocessor; another one follows three of them.
     work = Work(blocks=40, threads=1024, registers=64, read_bytes=1e9, in_flight_bytes=1024)

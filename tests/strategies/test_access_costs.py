@@ -7,7 +7,7 @@ import pytest
 from tcdsl.strategies.access_costs import SCATTERED, Access, accesses_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.template import Choice
-from tcdsl.strategies.templates import column, row
+from tcdsl.strategies.templates import column, elementwise, row
 from tests.strategies.test_templates import problems_of
 
 
@@ -42,3 +42,14 @@ def test_columns_that_are_less_than_a_sector() -> None:
     assert (found.run_bytes, found.row_bytes) == (4, 12)
     found = access_to(problem, Choice(column.TEMPLATE, all_of_them), "x")
     assert (found.run_bytes, found.row_bytes) == (12, 12)
+
+
+def test_a_remainder_that_wraps_moves_through_memory_like_its_operand() -> None:
+    """Shallow water's periodic neighbours: predicted 3770 us of lookups, 300 us measured (H200)."""
+    periodic = """def f(float(H,W) p) -> (o) {
+        o(i,j) = p((i+H-1)%H, (j+1)%W) + p(i,j) where i in 0:H, j in 0:W
+    }"""
+    (problem,) = problems_of(periodic, [(256, 1024)])
+    choice = Choice(elementwise.TEMPLATE, next(elementwise.TEMPLATE.space(problem)))
+    found = list(accesses_of(problem, choice.schedule(problem), problem.lead))
+    assert len(found) == 3 and len({access.lines for access in found}) == 1

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tcdsl.costmodel.chip import Chip, load_chip
+from tcdsl.options import Options
 from tcdsl.poly.loop_tree import LoopKind, loops_of
 from tcdsl.poly.scop import Kind
 from tcdsl.schedule.placement import Space
@@ -140,7 +141,9 @@ def test_each_kernel_has_buffers_of_its_own(cuda_unit: MakeUnit) -> None:
 
 def test_half_words_arrive_in_registers(cuda_unit: MakeUnit) -> None:
     """Asynchronous copies move 4 bytes at least."""
-    unit = cuda_unit(MATMUL.replace("float", "half"), (256, 255), (255, 255))
+    choice = {"kernel": "S0", "template": "tile_simt", "stages": 1}
+    options = Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
+    unit = cuda_unit(MATMUL.replace("float", "half"), (256, 255), (255, 255), options=options)
     assert is_tiled(unit) and "tc_copy_async" not in unit.source.functions
 
 

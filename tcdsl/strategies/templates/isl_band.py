@@ -73,7 +73,6 @@ def _work(problem: Problem, found: IslKernels) -> Work:
         operations=tuple(operations_of(problem)),
         chain=Chain(l2_loads=steps, block_barriers=steps),
         launches=len(mapped),
-        is_tiled=True,
         is_programmatic=problem.gpu.overlaps_kernels,
     )
 

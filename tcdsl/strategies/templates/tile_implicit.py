@@ -343,7 +343,7 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         return plain
     if _is_split(problem):
         products = sizes[0] * config.tiles.block[1]
-        plain = with_parts(plain, products, config.columns)
+        plain = with_parts(plain, products)
     copied = [
         (size, loaded.vector, loaded.is_along_terms)
         for size, loaded in zip(sizes, classes.loaded, strict=True)

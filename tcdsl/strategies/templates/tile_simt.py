@@ -20,7 +20,8 @@ from typing import NamedTuple
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.estimate import estimate
-from tcdsl.costmodel.tiles import Product, TileConfig, work_of_tiles
+from tcdsl.costmodel.locality import array_strides
+from tcdsl.costmodel.tiles import Copied, Product, TileConfig, work_of_tiles
 from tcdsl.lang.comprehension import Select, walk
 from tcdsl.poly.isl_utils import Extent, minus, whole_tiles
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
@@ -28,10 +29,12 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.rewrites.scop.rfactor import Partial
 from tcdsl.schedule.nesting import Piece
 from tcdsl.schedule.promotion import MAX_PRIVATE_BYTES
+from tcdsl.strategies.access_costs import LINE_BYTES
 from tcdsl.strategies.assembly import Assembly, Chunk, point_pieces
 from tcdsl.strategies.contracted import (
     LEAST_COPY_BYTES,
     axes_of,
+    copied_along,
     operands_of,
     run_of,
     step_dim,
@@ -41,6 +44,7 @@ from tcdsl.strategies.contracted import (
 from tcdsl.strategies.problem import Problem, analysis, nameless_analysis
 from tcdsl.strategies.sketch import Operand, OuterLoop, Sketch, Steps, Tile
 from tcdsl.strategies.template import Template
+from tcdsl.strategies.traffic import traffic_of
 
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 EQUAL = 1.02  # estimates that differ by less say nothing
@@ -97,23 +101,6 @@ def is_tiled(problem: Problem) -> bool:
     if why_not(problem) is not None:
         return False
     return len(problem.group.members) == 1 or _ranked(problem)[0][1].chunks == 1
-
-
-def has_scattered_rows(problem: Problem, config: TileConfig) -> bool:
-    """Return whether a tile's rows are not neighbours in the factor that has them.
-
-    ``X(m,n) * W(d,n)`` of ``X(m,i,n)``, rows along m: between two of them lie all others of i.
-    """
-    found = axes_of(problem, config.block)
-    assert found is not None, "space"
-    lead, (row, column) = problem.lead, found
-    shape = problem.shapes[lead]
-    own = [axis[lead] for axis in problem.parallel if problem.extent(axis) > 1]
-    return any(
-        row_of[row[lead]] and not row_of[column[lead]]
-        and any(0 < row_of[dim] < row_of[row[lead]] for dim in own)
-        for row_of in shape.strides[len(shape.statement.writes) :]
-    )  # fmt: skip
 
 
 def _ranked(problem: Problem) -> list[tuple[float, TileConfig]]:
@@ -222,10 +209,24 @@ def _product(problem: Problem, config: TileConfig) -> Product:
     reads = (problem.scop.arrays[read.array].dtype.size_bytes for read in shape.statement.reads)
     is_double, value = shape.statement.reduction.dtype.size_bytes > 4, shape.statement.value
     is_guarded = value is not None and any(isinstance(node, Select) for node in walk(value))
+    tiles, traffic = tiles_of(problem, config), traffic_of(problem)
     return Product(
-        prod(tile.blocks for tile in tiles_of(problem, config)), terms, max(reads),
+        prod(tile.blocks for tile in tiles), terms, max(reads),
         shape.instances // max(1, terms), is_double, is_guarded and not is_double,
+        sum(t.footprint_bytes for t in traffic if t.is_read),
+        sum(t.footprint_bytes for t in traffic if t.is_written),
+        tuple(_copied(problem, one) for one in operands_of(problem, tiles, config.step)),
+        max(1, terms // max(1, shape.extents[step_dim(problem)])),
     )  # fmt: skip
+
+
+def _copied(problem: Problem, operand: Operand) -> Copied:
+    """Return what a step copies of *operand*: neighbouring threads along its last dimension."""
+    elements, along = prod(operand.sizes), copied_along(operand.sizes)
+    run = operand.sizes[along]
+    are_neighbours = array_strides(problem.scop.arrays[operand.access.array])[along] == 1
+    of_run = max(1.0, run * operand.element_bytes / LINE_BYTES) if are_neighbours else run
+    return Copied(elements, operand.width, elements / run * of_run, operand.tile_bytes)
 
 
 def _most_chunks(problem: Problem, config: TileConfig, tiles: int) -> int:

@@ -102,7 +102,7 @@ def _work(problem: Problem, sides: Sides, config: TransposeConfig) -> Work:
         shared_traffic_bytes=elements * (element_bytes + CONFLICTS * WORD * len(names)),
         instructions=elements * (ACCESS * accesses + ELEMENT * len(names)),
         in_flight_bytes=max(1.0, tile_bytes / config.threads),
-        chain=Chain(block_barriers=1),
+        chain=Chain(dram_loads=1, block_barriers=1),
         is_tiled=True,
         is_programmatic=problem.gpu.overlaps_kernels,
     )  # fmt: skip
