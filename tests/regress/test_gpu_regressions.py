@@ -338,6 +338,7 @@ STAGED = """def f(TYPE(M,N) x) -> (y) {
 }"""
 
 
+@pytest.mark.slow_but("half")
 @pytest.mark.parametrize("dtype", ["half", "float", "double"])
 def test_rows_of_an_offset_view_that_clusters_share(
     dtype: str, cuda_unit: Callable[..., Any], emulated: Callable[..., Any],

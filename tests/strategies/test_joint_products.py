@@ -14,7 +14,15 @@ from tcdsl.options import Options
 from tcdsl.plan.state import Evaluator
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
-from tests.strategies.tile_configs import CONFIGS, FEW, MakeUnit, asked, inputs_of, kernels_of
+from tests.strategies.tile_configs import (
+    CONFIGS,
+    FEW,
+    MakeUnit,
+    asked,
+    inputs_of,
+    kernels_of,
+    planned,
+)
 
 FORMS = {
     "nn": ("A(m,k) * B(k,n)", "A(m,k) * V(k,n)"),
@@ -102,7 +110,7 @@ def test_gated_layers(forms: tuple[str, ...], way: str, cuda_unit: MakeUnit, emu
     }
     for form in ("nn",) if way == "persistent" else forms:
         shapes, source = shapes_of(form, *sizes[form]), source_of(form)
-        bare = cuda_unit(source, *shapes, gpu=gpu)
+        bare = planned(source, *shapes, gpu=gpu)
         assert kernels_of(bare) == ["S0+S1+S2"]
         units.append(cuda_unit(source, *shapes, gpu=gpu, options=asked(bare, CONFIGS[way])))
         assert not units[-1].done.is_fallback

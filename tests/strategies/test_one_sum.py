@@ -6,7 +6,15 @@ import pytest
 
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.testing.comparison import check
-from tests.strategies.tile_configs import CONFIGS, FEW, MakeUnit, asked, inputs_of, kernels_of
+from tests.strategies.tile_configs import (
+    CONFIGS,
+    FEW,
+    MakeUnit,
+    asked,
+    inputs_of,
+    kernels_of,
+    planned,
+)
 
 SUMS = {
     "of products": (
@@ -90,7 +98,7 @@ def test_one_sum(
         else ((256, 128, 64), (128, 128, 128), (137, 200, 200))
     ):
         shapes = shapes_for(*size)
-        bare = cuda_unit(source, *shapes, gpu=gpu)
+        bare = planned(source, *shapes, gpu=gpu)
         assert len(kernels_of(bare)) == 1
         units.append(cuda_unit(source, *shapes, gpu=gpu, options=asked(bare, CONFIGS[way])))
         assert not units[-1].done.is_fallback

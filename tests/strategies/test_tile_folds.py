@@ -20,7 +20,7 @@ from tcdsl.strategies.tile_folds import Fold, folds_of, levels_of_parts
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 from tests.strategies.tile_configs import CONFIGS as TILE_CONFIGS
-from tests.strategies.tile_configs import FEW, MakeUnit, asked, tiles
+from tests.strategies.tile_configs import FEW, MakeUnit, asked, planned, tiles
 
 PRODUCTS = {"nn": "A(m,k) * B(k,n)", "nt": "A(m,k) * B(n,k)", "tn": "A(k,m) * B(k,n)"}
 RESIDUAL = """
@@ -82,7 +82,7 @@ def test_sums(way: str, of: str, cuda_unit: MakeUnit, emulated: Any) -> None:
         size = sizes[form]
         shapes, source = shapes_of(PRODUCTS[form], *size), source_of(PRODUCTS[form], "bfloat16")
         source = source.replace("r(m)", "r(n)") if of == "columns" else source
-        bare = cuda_unit(source, *shapes, gpu=gpu)
+        bare = planned(source, *shapes, gpu=gpu)
         assert groups_of(bare)[0] == "S0+S1+S2"
         units.append(
             cuda_unit(source, *shapes, gpu=gpu, options=asked(bare, CONFIGS[way], kernel=0))
