@@ -165,7 +165,7 @@ def test_results_that_are_stored_apart(
     """Only what both read ties the products: nothing does along their columns."""
     seconds = Evaluator.seconds
     monkeypatch.setattr(Evaluator, "seconds", lambda self, g: seconds(self, g) / len(g.members))
-    m, n, k = 136, 200, 264
+    m, n, k = 72, 136, 200
     source, shapes, names = {
         "projections": (PROJECTIONS, [(m, k), (k, n), (k, n), (k, n), (n,)], "S0+S1+S2+S3"),
         "adjoints": (ADJOINTS, [(m, k), (m, n), (m, n)], "S0+S1"),

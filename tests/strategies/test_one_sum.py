@@ -66,7 +66,7 @@ BETWEEN = """def f(half(M,K) x, half(K,N) w, half(M,K) u, half(K,N) v)
 
 def test_a_factor_that_is_computed_between_two_products(cuda_unit: MakeUnit, emulated: Any) -> None:
     """All is done where the last product was: what comes before it are its factors."""
-    shapes = [(264, 520), (520, 136), (264, 520), (520, 136)]
+    shapes = [(136, 264), (264, 136), (136, 264), (264, 136)]
     unit = cuda_unit(BETWEEN, *shapes)
     assert sorted(kernels_of(unit)) == ["S0+S2", "S1"] and not unit.done.is_fallback
     (program,) = emulated([unit])
