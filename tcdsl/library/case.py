@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from importlib import import_module
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 
@@ -150,6 +150,14 @@ class Case(metaclass=Documented):
                     outputs, self.results or (ELEMENT,) * len(outputs), strict=True
                 )
             )
+
+
+class Details(TypedDict, total=False):
+    """What not every case has of its own, by the names of :class:`Case`."""
+
+    dtypes: tuple[str, ...]
+    results: tuple[str, ...]
+    numpy_formula: Formula
 
 
 def source_for(case: Case, dtype: str) -> str:
