@@ -175,7 +175,7 @@ def source_for(case: Case, dtype: str) -> str:
 
 
 def extent(dim: str, sizes: Sizes) -> float:
-    """Return the value of a size symbol or of a number written out."""
+    """Return the value of a size symbol or of a number in digits."""
     return sizes[dim] if dim in sizes else float(dim)
 
 

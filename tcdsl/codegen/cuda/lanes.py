@@ -1,4 +1,4 @@
-"""Short loops of a constant number of iterations: written out, folded at once, or as vectors.
+"""Short loops of a constant number of iterations: unrolled, folded at once, or as vectors.
 
     #pragma unroll                          {
     for (int c2 = 0; c2 < 4; c2++)    --->    tc_vec<float, 4> w_vector0 = tc_vload<4>(&x[4 * c1]);
@@ -74,7 +74,7 @@ from tcdsl.schedule.placement import accesses_of
 
 
 class LanesPrinter:
-    """Prints loops over lanes, and those that are written out."""
+    """Prints loops over lanes, and unrolled ones."""
 
     def __init__(self, text: KernelText, leaves: LeafPrinter) -> None:
         self.text = text
