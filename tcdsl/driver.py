@@ -244,7 +244,7 @@ def compile_to_cuda(
         what it had last is what is returned.
     :raises CannotOpenError: there is no code for all values, or it takes too long to find.
     """
-    return _compiled(request, GpuBackend(gpu, request.alignments, printed))
+    return compile_with(request, GpuBackend(gpu, request.alignments, printed))
 
 
 def compile_to_c(request: Request, cpu: Cpu) -> Compiled[CSource]:
@@ -252,10 +252,14 @@ def compile_to_c(request: Request, cpu: Cpu) -> Compiled[CSource]:
 
     :raises CannotOpenError: there is no code for all values, or it takes too long to find.
     """
-    return _compiled(request, CpuBackend(cpu))
+    return compile_with(request, CpuBackend(cpu))
 
 
-def _compiled(request: Request, backend: Backend[Source]) -> Compiled[Source]:
+def compile_with(request: Request, backend: Backend[Source]) -> Compiled[Source]:
+    """Return what *backend* makes of *request*.
+
+    :raises CannotOpenError: there is no code for all values, or it takes too long to find.
+    """
     if request.opened:
         return _opened(request, backend)
     # What becomes garbage meanwhile is little; collecting would look at all that the process has.

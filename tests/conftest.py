@@ -303,25 +303,30 @@ def check_all() -> Callable[..., None]:
         options: Options | None = None,
         out: Mapping[str, Any] | None = None,
     ) -> None:
-        units, arguments, failures = [], [], []
+        units: dict[Any, Unit] = {}  # by what is compiled: inputs of some cases differ in values
+        arguments, failures = [], []
         for number, (source, given) in enumerate(cases):
             c = comprehension_of(source)
             inputs = arrays_for(c, given, number)
             shapes = [array.shape for array in inputs]
+            key = source, tuple(shapes)
+            arguments.append((key, inputs))
+            if key in units:
+                continue
             special = specialisation_of(c, shapes)
             try:
                 done = compile_to_c(Request(c, special, {}, options or Options()), Cpu(threads))
             except (TCError, TCWarning) as error:
                 failures.append(f"{shapes}: {error}\n{source}")
+                arguments.pop()
                 continue
-            units.append(Unit(c, special, done.source))
-            arguments.append(inputs)
-        for loaded, inputs in zip(compile_batch(units), arguments, strict=True):
+            units[key] = Unit(c, special, done.source)
+        loaded = dict(zip(units, compile_batch([*units.values()]), strict=True))
+        for key, inputs in arguments:
             try:
-                check(loaded, *inputs, out=out, options=options)
+                check(loaded[key], *inputs, out=out, options=options)
             except AssertionError as error:
-                shapes = [array.shape for array in inputs]
-                failures.append(f"{shapes}: {error}\n{loaded.comprehension.source.text}")
+                failures.append(f"{list(key[1])}: {error}\n{key[0]}")
         assert not failures, "\n".join(failures)
 
     return check_all_
@@ -485,27 +490,32 @@ def check_emulated() -> Callable[..., None]:
         out: Mapping[str, Any] | None = None,
         is_ptx_read: bool = False,
     ) -> None:
-        units, arguments, failures = [], [], []
+        units: dict[Any, CudaUnit] = {}
+        arguments, failures = [], []
         for number, (source, given) in enumerate(cases):
             c = comprehension_of(source)
             inputs = arrays_for(c, given, number)
             shapes = [array.shape for array in inputs]
             strides = strides_of(c, inputs)
+            key = source, tuple(shapes), tuple(strides.items())
+            arguments.append((key, inputs))
+            if key in units:
+                continue
             try:
                 unit = cuda_unit_of(source, shapes, gpu=gpu, options=options, strides=strides)
             except (TCError, TCWarning) as error:
                 failures.append(f"{shapes}: {error}\n{source}")
+                arguments.pop()
                 continue
-            units.append(unit)
-            arguments.append(inputs)
+            units[key] = unit
         if is_ptx_read and why_no_cuda_compiler() is None:
-            assert stale_loads_of([unit.source for unit in units]) == []
-        for program, inputs in zip(emulate_all(units), arguments, strict=True):
+            assert stale_loads_of([unit.source for unit in units.values()]) == []
+        programs = dict(zip(units, emulate_all([*units.values()]), strict=True))
+        for key, inputs in arguments:
             try:
-                check(program, *inputs, out=out, options=options)
+                check(programs[key], *inputs, out=out, options=options)
             except (AssertionError, EmulationError) as error:
-                shapes = [array.shape for array in inputs]
-                failures.append(f"{shapes}: {error}\n{program.comprehension.source.text}")
+                failures.append(f"{list(key[1])}: {error}\n{key[0]}")
         assert not failures, "\n".join(failures)
 
     return check_emulated_

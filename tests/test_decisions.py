@@ -28,7 +28,7 @@ def require_kept(work: list[object], target: str) -> None:
     assert not found, "\n".join([HINT, *found])
 
 
-@pytest.mark.parametrize(("target", "step"), [("gpu", 8), ("cpu", 4)])
+@pytest.mark.parametrize(("target", "step"), [("gpu", 16), ("cpu", 8)])
 def test_some_programs_are_decided_as_the_tables_say(target: str, step: int) -> None:
     require_kept(decisions.some(target, step), target)
 

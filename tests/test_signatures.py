@@ -54,7 +54,12 @@ def _bases() -> dict[str, set[str]]:
 
 @pytest.mark.slow
 def test_functions_have_few_parameters() -> None:
-    long = {name for name in _long_functions() if not name.startswith("library/")}
+    # Those of a program's formula or peer are not counted, nor is networks.py yet.
+    long = {
+        name
+        for name in _long_functions()
+        if not name.startswith("library/") or name.partition(":")[2] == "_case"
+    } - {"library/networks.py:_case"}
     assert long == LONG, "a dataclass that names the concept has room"
 
 

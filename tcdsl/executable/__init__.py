@@ -4,7 +4,7 @@ base        what all of them share: checks of a call, results, what they show
 cpu         C
 cuda        kernels for an NVIDIA GPU
 emulated    the CUDA text on the CPU
-reference   the oracle
+reference   the NumPy reference
 build       from a call's arguments and target to one of these
 """
 

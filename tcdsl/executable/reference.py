@@ -1,4 +1,4 @@
-"""The target "reference": the oracle, which computes with NumPy, independent of all compilation."""
+"""The target "reference", which computes with NumPy, independent of all compilation."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from tcdsl.runtime.lazy_defs import SizedDef
 
 
 class ReferenceExecutable(Executable):
-    """The oracle as a target."""
+    """The NumPy reference as a target."""
 
     def __init__(self, sized: SizedDef, specs: Mapping[str, ArraySpec], options: Options) -> None:
         super().__init__(sized, sized.special, specs, "reference", options)

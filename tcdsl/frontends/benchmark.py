@@ -37,7 +37,7 @@ SECONDS = 0.2  # for each, unless the caller says otherwise
 _TOO_SLOW_S = 0.5  # a call: it is then timed once
 
 
-def benchmark(
+def benchmark(  # noqa: PLR0913  # public
     function: Function,
     *args: Any,
     out: Any = None,

@@ -1,4 +1,4 @@
-"""The typed comprehension: what one def means, ready for the oracle and for the polyhedral core.
+"""The typed comprehension: what one def means, ready for the reference and for the polyhedral core.
 
 Semantic analysis has resolved every name, substituted ``let`` clauses, inlined calls of other defs
 and made every conversion an explicit :class:`Cast`; range inference has given each statement its

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from importlib import import_module
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 
@@ -152,6 +152,14 @@ class Case(metaclass=Documented):
             )
 
 
+class Details(TypedDict, total=False):
+    """What not every case has of its own, by the names of :class:`Case`."""
+
+    dtypes: tuple[str, ...]
+    results: tuple[str, ...]
+    numpy_formula: Formula
+
+
 def source_for(case: Case, dtype: str) -> str:
     """Return the program of *case* with elements of type *dtype*.
 
@@ -167,7 +175,7 @@ def source_for(case: Case, dtype: str) -> str:
 
 
 def extent(dim: str, sizes: Sizes) -> float:
-    """Return the value of a size symbol or of a number written out."""
+    """Return the value of a size symbol or of a number in digits."""
     return sizes[dim] if dim in sizes else float(dim)
 
 

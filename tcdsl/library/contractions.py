@@ -6,11 +6,12 @@ Sizes are those of Tensor Comprehensions (TACO 2019) and of Panamera's split-K s
 # The formulas' parameters are the programs' own, and these call an image I.
 # ruff: noqa: E741
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 import numpy as np
 
-from tcdsl.library.case import ALL_FLOATS, Case, Formula, grid
+from tcdsl.library.case import ALL_FLOATS, Case, Details, Formula, grid
 from tcdsl.library.draws import Array, Draw, Sizes, any_value, below, weights
 
 _SQUARES = ((1024,) * 3, (4096,) * 3, (8192,) * 3)
@@ -26,26 +27,15 @@ def _case(
     sizes: tuple[Sizes, ...],
     small_sizes: tuple[Sizes, ...],
     multiply_adds: tuple[str, ...],
-    *,
-    draws: dict[str, Draw] | None = None,
-    dtypes: tuple[str, ...] = ALL_FLOATS,
-    results: tuple[str, ...] = (),
-    numpy_formula: Formula | None = None,
+    draws: Mapping[str, Draw] | None = None,
+    **details: Unpack[Details],
 ) -> Case:
+    details.setdefault("dtypes", ALL_FLOATS)
     return Case(
-        name=name,
-        family="contraction",
-        file="contractions",
-        def_name=name,
-        formula=formula,
-        sizes=sizes,
-        small_sizes=small_sizes,
-        multiply_adds=multiply_adds,
-        draws=draws or {},
-        dtypes=dtypes,
-        results=results,
-        numpy_formula=numpy_formula,
-    )
+        name=name, family="contraction", file="contractions", def_name=name, formula=formula,
+        sizes=sizes, small_sizes=small_sizes, multiply_adds=multiply_adds, draws=draws or {},
+        **details,
+    )  # fmt: skip
 
 
 def _einsum(subscripts: str, *names: str) -> Formula:

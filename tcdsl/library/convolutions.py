@@ -7,12 +7,13 @@ adds one shifted image a tap of the filter; the peer gathers all taps for one ma
 # The formulas' parameters are the programs' own, and these call an image I.
 # ruff: noqa: E741
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from tcdsl.library.case import ALL_FLOATS, Case, Formula, grid
+from tcdsl.library.case import ALL_FLOATS, Case, Details, Formula, grid
 from tcdsl.library.draws import Array, Draw, Sizes, uniform, weights
 
 _LAYER = grid("N C H W F", (32, 64, 56, 56, 64))
@@ -26,23 +27,15 @@ def _case(
     sizes: tuple[Sizes, ...],
     small_sizes: tuple[Sizes, ...],
     multiply_adds: tuple[str, ...],
-    *,
-    draws: dict[str, Draw] | None = None,
-    numpy_formula: Formula | None = None,
+    draws: Mapping[str, Draw] | None = None,
+    **details: Unpack[Details],
 ) -> Case:
+    details.setdefault("dtypes", ALL_FLOATS)
     return Case(
-        name=name,
-        family="contraction",
-        file="convolutions",
-        def_name=name,
-        formula=formula,
-        sizes=sizes,
-        small_sizes=small_sizes,
-        multiply_adds=multiply_adds,
-        draws={"K": weights} if draws is None else draws,
-        dtypes=ALL_FLOATS,
-        numpy_formula=numpy_formula,
-    )
+        name=name, family="contraction", file="convolutions", def_name=name, formula=formula,
+        sizes=sizes, small_sizes=small_sizes, multiply_adds=multiply_adds,
+        draws={"K": weights} if draws is None else draws, **details,
+    )  # fmt: skip
 
 
 # ---- the reference: a sum of shifted images ---------------------------------------------------

@@ -8,11 +8,11 @@ import math
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from tcdsl.library.case import COMPUTED, ELEMENT, Case, grid
+from tcdsl.library.case import COMPUTED, ELEMENT, Case, Details, grid
 from tcdsl.library.draws import Array, Draw, Sizes, below, mask, uniform, value
 
 _EPS = value(1e-5)
@@ -45,19 +45,12 @@ def _case(
     sizes: tuple[Sizes, ...],
     small_sizes: tuple[Sizes, ...],
     draws: Mapping[str, Draw] | None = None,
-    results: tuple[str, ...] = (),
+    **details: Unpack[Details],
 ) -> Case:
     return Case(
-        name=name,
-        family="graph",
-        file=file,
-        def_name=name,
-        formula=formula,
-        sizes=sizes,
-        small_sizes=small_sizes,
-        draws=draws or {},
-        results=results,
-    )
+        name=name, family="graph", file=file, def_name=name, formula=formula, sizes=sizes,
+        small_sizes=small_sizes, draws=draws or {}, **details,
+    )  # fmt: skip
 
 
 # ---- elementwise -----------------------------------------------------------------------------
@@ -221,9 +214,9 @@ _NORMS = (
           grid("N G D H W", (4, 32, 16, 12, 12), (32, 32, 16, 48, 48)),
           grid("N G D H W", (0, 2, 3, 2, 2), (1, 1, 1, 1, 2), (2, 3, 2, 5, 3)), _NORM_DRAWS),
     _case("batchnorm", "norms", _batchnorm(1, None), _IMAGES, _SMALL_IMAGES, _NORM_DRAWS,
-          (ELEMENT, COMPUTED, COMPUTED)),
+          results=(ELEMENT, COMPUTED, COMPUTED)),
     _case("batchnorm_nhwc", "norms", _batchnorm(3, None), _IMAGES_NHWC, _SMALL_IMAGES_NHWC,
-          _NORM_DRAWS, (ELEMENT, COMPUTED, COMPUTED)),
+          _NORM_DRAWS, results=(ELEMENT, COMPUTED, COMPUTED)),
     _case("batchnorm_running", "norms", _batchnorm_running, _IMAGES, _SMALL_IMAGES,
           _NORM_DRAWS | {"running_var": _POSITIVE, "momentum": value(0.1)}),
     _case("batchnorm_relu", "norms", _batchnorm(1, _relu), _IMAGES, _SMALL_IMAGES, _NORM_DRAWS),
@@ -277,7 +270,7 @@ _LABELLED = grid("B V", (4096, 50257), (320, 21128))
 _SMALL_LABELLED = grid("B V", (1, 1), (3, 7), (17, 131))
 _LOSSES = (
     _case("cross_entropy", "losses", _cross_entropy, _LABELLED + _QUACK_LABELLED, _SMALL_LABELLED,
-          {"labels": below("V")}, (COMPUTED,)),
+          {"labels": below("V")}, results=(COMPUTED,)),
     _case("cross_entropy_backward", "losses", _cross_entropy_backward, _LABELLED, _SMALL_LABELLED,
           {"labels": below("V")}),
     _case("mse", "losses", _mse, grid("N", (640000,), (2**26,)), _SMALL_VECTORS,
@@ -285,7 +278,7 @@ _LOSSES = (
     _case("l2_loss", "losses", _l2_loss, grid("M N", (8000, 80), (8192, 8192)), _SMALL_ROWS,
           results=(COMPUTED,)),
     _case("grad_norm", "losses", _grad_norm, grid("N", (640000,), (2**26,)), _SMALL_VECTORS,
-          {"limit": value(1.0)}, (ELEMENT, COMPUTED)),
+          {"limit": value(1.0)}, results=(ELEMENT, COMPUTED)),
     _case("gelu_backward", "losses", _gelu_backward, grid("M N", (2048, 3072)), _SMALL_ROWS),
 )  # fmt: skip
 

@@ -5,11 +5,11 @@ are there for the tails.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
-from tcdsl.library.case import ALL_FLOATS, NUMBERS, Case, grid
+from tcdsl.library.case import ALL_FLOATS, NUMBERS, Case, Details, grid
 from tcdsl.library.draws import Array, Draw, Sizes, mostly, near_one, uniform
 
 _ALL = grid("N", (128,), (3072,), (65536,), (2**20,), (16226304,), (2**28,))
@@ -80,25 +80,14 @@ def _case(
     formula: Callable[..., Any],
     sizes: tuple[Sizes, ...],
     small_sizes: tuple[Sizes, ...],
-    *,
-    dtypes: tuple[str, ...] = NUMBERS,
     draw: Draw | None = None,
-    results: tuple[str, ...] = (),
-    numpy_formula: Callable[..., Any] | None = None,
+    **details: Unpack[Details],
 ) -> Case:
+    details.setdefault("dtypes", NUMBERS)
     return Case(
-        name=name,
-        family="reduction",
-        file="reductions",
-        def_name=name,
-        formula=formula,
-        sizes=sizes,
-        small_sizes=small_sizes,
-        dtypes=dtypes,
-        draws={"x": draw} if draw else {},
-        results=results,
-        numpy_formula=numpy_formula,
-    )
+        name=name, family="reduction", file="reductions", def_name=name, formula=formula,
+        sizes=sizes, small_sizes=small_sizes, draws={"x": draw} if draw else {}, **details,
+    )  # fmt: skip
 
 
 def _moments(x: Array) -> tuple[Array, Array]:

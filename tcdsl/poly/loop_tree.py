@@ -28,7 +28,7 @@ class LoopKind(StrEnum):
     PARALLEL = "parallel"  # on several threads
     SERIAL = "serial"
     VECTOR = "vector"  # in the lanes of a vector
-    UNROLL = "unroll"  # a short constant number, written out by the C compiler
+    UNROLL = "unroll"  # a short constant number, unrolled by the C compiler
     LANES = "lanes"  # neighbours that one thread takes in order, loaded and stored together
     BLOCK = "block"  # on the blocks of a grid, in turn: value % width is the block
     THREAD = "thread"  # on the threads of a block, in turn: value % width is the thread

@@ -1,4 +1,4 @@
-"""The legality oracle: what every compilation is checked against, whatever made its schedule.
+"""Legality: what every compilation is checked against, whatever made its schedule.
 
     violated_dependences    a strict dependence whose sink does not run after its source
     races                   a dependence (relaxed ones too) between iterations of a parallel loop

@@ -285,7 +285,7 @@ class Nester:
     def _scatters(self, name: str, innermost: Piece) -> bool:
         """Return whether *name* copies what is computed to elements that are far apart.
 
-        Each is then a store of its own.  Written out, an 8 x 32 tile of them took gcc 0.2 s, and
+        Each is then a store of its own.  Unrolled, an 8 x 32 tile of them took gcc 0.2 s, and
         they ran no faster: their values go through memory, element by element, in any case.
         """
         shape = self.shapes[name]

@@ -119,32 +119,8 @@ def with_events(
     mapped: Mapped, pipeline: Pipeline, number: int
 ) -> tuple[Node, Sequence[Statement]]:
     """Return the tree of *mapped* with the events of *pipeline*, and these."""
-    stages, path, scop = pipeline.stages, pipeline.path, mapped.scop
-    acquire, await_, release, end = (
-        event_statement(scop, f"{event.kind}{number}", names, around, event, role)
-        for event, names, around, role in (
-            (
-                Event(EventKind.ACQUIRE, stages, pipeline.size_bytes, steps=pipeline.steps),
-                pipeline.copies,
-                path,
-                PRODUCER,
-            ),
-            (Event(EventKind.AWAIT, stages, steps=pipeline.steps), pipeline.readers, path, ""),
-            (
-                Event(
-                    EventKind.RELEASE,
-                    stages,
-                    lag=pipeline.lag,
-                    left=pipeline.going_on,
-                    steps=pipeline.steps,
-                ),
-                pipeline.readers,
-                path,
-                "",
-            ),
-            (Event(EventKind.END), pipeline.readers, path[:-1], ""),
-        )
-    )
+    path = pipeline.path
+    acquire, await_, release, end = events = _events(mapped.scop, pipeline, number)
     first = {
         _first(path[-1].body, pipeline.copies): acquire,
         _first(path[-1].body, pipeline.readers): await_,
@@ -166,7 +142,6 @@ def with_events(
                 steps = with_event_coordinates(node, inside(node.body), (acquire, await_, release))
                 return Children((steps, Leaf(end.name)))
             case Loop() if node.name in {loop.name for loop in path}:
-                events = acquire, await_, release, end
                 return with_event_coordinates(node, around(node.body), events)
             case Children(children=children):
                 flat: list[Node] = []
@@ -176,7 +151,30 @@ def with_events(
             case _:
                 return node
 
-    return around(mapped.tree), (acquire, await_, release, end)
+    return around(mapped.tree), events
+
+
+def _events(
+    scop: Scop, pipeline: Pipeline, number: int
+) -> tuple[Statement, Statement, Statement, Statement]:
+    """Return what acquires a stage, awaits it and releases it, and what ends the pipeline."""
+    stages, steps, path = pipeline.stages, pipeline.steps, pipeline.path
+    acquire = Event(EventKind.ACQUIRE, stages, pipeline.size_bytes, steps=steps)
+    await_ = Event(EventKind.AWAIT, stages, steps=steps)
+    lag, left = pipeline.lag, pipeline.going_on
+    release = Event(EventKind.RELEASE, stages, lag=lag, left=left, steps=steps)
+
+    def statement(
+        event: Event, names: Sequence[str], around: Sequence[Loop], role: str = ""
+    ) -> Statement:
+        return event_statement(scop, f"{event.kind}{number}", names, around, event, role)
+
+    return (
+        statement(acquire, pipeline.copies, path, PRODUCER),
+        statement(await_, pipeline.readers, path),
+        statement(release, pipeline.readers, path),
+        statement(Event(EventKind.END), pipeline.readers, path[:-1]),
+    )
 
 
 def _positions(node: Node, names: Sequence[str]) -> list[int]:

@@ -237,6 +237,8 @@ def is_fixed(uses: Uses, dim: int, fixed: Fixed) -> bool:
         if iterations is None:
             return False
         own = iterations.reverse().apply_range(values.reset_tuple_id(isl.dim_type.out))
+        if not own.is_single_valued():  # mostly: the others need not be looked at
+            return False
         subscripts = own if subscripts is None else subscripts.union(own)
     return subscripts is not None and bool(subscripts.is_single_valued())
 

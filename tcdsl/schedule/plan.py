@@ -23,7 +23,7 @@ class Code:
     *early*: it begins before the kernel before it has ended, where dependences allow that.
     *streaming*: what nothing reads again is loaded past the first-level cache.
     Turns of a thread are unrolled till they load *unrolled_bytes*.
-    *sum_terms* are added one after another; then the sum is set aside (pairwise summation).
+    *sum_terms* are added one after another; then the sum is stored (pairwise summation).
     If *thread_registers* is not 0, threads that multiply what a producer brings have so many: its
     role has four warps, of which three are idle, and gives up its own.
     """
@@ -33,7 +33,7 @@ class Code:
     early: bool = True
     streaming: bool = True
     unrolled_bytes: int = UNROLLED_BYTES
-    sum_terms: int = 16  # accumulators are registers: few additions more, and few values set aside
+    sum_terms: int = 16  # accumulators are registers: few additions more, and few values stored
     thread_registers: int = 0
 
 

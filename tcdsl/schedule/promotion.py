@@ -10,7 +10,7 @@ Let W = { s[x] -> e } be the accesses to an array, T_a = { s[x] -> t } the threa
     memory    otherwise
 
 Registers have no addresses: a private array that needs an index is kept to a few elements, all its
-indices numbers once short loops are written out.  Whatever does not fit gives way to the next kind
+indices numbers once short loops are unrolled.  Whatever does not fit gives way to the next kind
 of memory; nothing fails.  A strategy may ask for shared memory at once (*staged*).  After
 Verdoolaege et al., TACO 2013, doi:10.1145/2400682.2400713, section 5.
 """
@@ -238,7 +238,7 @@ class _Kernel:
         return fixed
 
     def _has_literal_indices(self, uses: Uses, outer: Sequence[Loop], ring: Ring | None) -> bool:
-        """Return whether loops that are written out determine the index, with what is constant."""
+        """Return whether unrolled loops determine the index, with what is constant."""
         for statement, access in uses:
             if self._has_known_digits((statement, access), outer):
                 continue

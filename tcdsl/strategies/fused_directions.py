@@ -29,7 +29,7 @@ class Estimates:
         self._known: dict[frozenset[str], float | None] = {}
 
     def both_ways(self, group: Group) -> float | None:
-        """Return the seconds of *group* where it goes both ways, None if it does not."""
+        """Return the seconds of *group* with fused row and column reductions, None if not so."""
         members = frozenset(group.members)
         if members not in self._known:
             share = share_of(Problem(self.scop, group, self.shapes, self.gpu, self.options))
@@ -37,7 +37,7 @@ class Estimates:
         return self._known[members]
 
     def is_faster(self, group: Group, parts: Sequence[Group]) -> bool:
-        """Return whether *group* goes both ways, in less time than its *parts* one by one."""
+        """Return whether *group* is fused row and column reductions, faster than its *parts*."""
         seconds = self.both_ways(group)
         if seconds is None:
             return False

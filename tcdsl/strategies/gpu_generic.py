@@ -31,7 +31,8 @@ from tcdsl.schedule.synchronisation import synchronise, why_not_synchronised
 from tcdsl.strategies.generic import bare_sketch
 from tcdsl.strategies.gpu_bands import ENOUGH_THREADS, BandMapper, IslKernel, threads_of
 from tcdsl.strategies.problem import Problem, own_analysis
-from tcdsl.strategies.sketch import Bands, Rewritten, apply
+from tcdsl.strategies.sketch import Bands
+from tcdsl.strategies.sketch_rewrites import Rewritten, apply
 
 MIN_RECURRENCE = gpu_thresholds.RECURRENCE_INSTANCES
 

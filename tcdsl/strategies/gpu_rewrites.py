@@ -39,7 +39,8 @@ from tcdsl.strategies.operand_tiles import with_operand_tiles
 from tcdsl.strategies.private_results import with_copies, with_summed_copies
 from tcdsl.strategies.problem import Finish, Problem, Scheme
 from tcdsl.strategies.residence import keep_rows
-from tcdsl.strategies.sketch import Bands, Layout, Sketch, apply
+from tcdsl.strategies.sketch import Bands, Layout, Sketch
+from tcdsl.strategies.sketch_rewrites import apply
 from tcdsl.strategies.template import Choice
 from tcdsl.strategies.templates import last_block
 from tcdsl.strategies.tensor_kernel import TensorKernel, tensor_kernel

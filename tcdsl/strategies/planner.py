@@ -60,7 +60,8 @@ from tcdsl.strategies.operations import PARALLEL_WORK, work_of
 from tcdsl.strategies.panels import COPIES, PanelKernel, panel_kernels
 from tcdsl.strategies.problem import Problem, Scheme
 from tcdsl.strategies.scalar import without_vectors
-from tcdsl.strategies.sketch import Rewritten, Sketch, apply
+from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.sketch_rewrites import Rewritten, apply
 from tcdsl.strategies.stencils import cpu_tilings, with_tiles
 from tcdsl.strategies.tiled_chains import why_not_beside
 

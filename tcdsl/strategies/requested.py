@@ -1,7 +1,7 @@
 """What ``Options(tile=..., vectorise=False)`` change in a GPU kernel's sketch.
 
     tile=(4, 64)       a block takes 4 x 64 iterations of the two outermost loops that blocks share
-    vectorise=False    one element at a time: for lanes of a vector  --->  loops written out
+    vectorise=False    one element at a time: for lanes of a vector  --->  unrolled loops
 
 Sizes that a block's threads do not reach in ``MAX_REPEAT`` turns each are cut to what they reach.
 """
@@ -17,7 +17,7 @@ from tcdsl.strategies.block_sizes import BLOCK_THREADS, WARP
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Tile
 
-MAX_REPEAT = 8  # turns of a thread, which are written out
+MAX_REPEAT = 8  # turns of a thread, which are unrolled
 
 
 def resized(

@@ -4,11 +4,10 @@
     remaining  per statement the pieces of its dimensions still to be opened, outermost first
     partials   per reduction the coordinates of its partial accumulators (rfactor)
 
-Rewrites are then applied, the new statements take their place beside the old ones, and the
-nester opens what remains.
+``sketch_rewrites`` applies the rewrites; then the nester opens what remains.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from math import prod
 from typing import Any
@@ -16,18 +15,12 @@ from typing import Any
 from tcdsl.costmodel import chip
 from tcdsl.costmodel.work import Work
 from tcdsl.poly.isl_utils import Extent
-from tcdsl.poly.loop_tree import Coordinate, LoopKind, Node, sequence
-from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Access, Kind, Scop, Statement
+from tcdsl.poly.loop_tree import LoopKind, Node, sequence
+from tcdsl.poly.scop import Access, Kind, Scop
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import (
     Partial,
-    coordinate_name,
-    initialisation,
-    needs_own_type,
-    rfactor,
 )
-from tcdsl.schedule.fusion import textual
 from tcdsl.schedule.nesting import Nester, Piece, Remaining
 from tcdsl.schedule.plan import DEFAULT_CODE, Code
 from tcdsl.strategies.blocking import Panels
@@ -258,170 +251,6 @@ class Sketch:
     template: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)  # of the template, as plain data
     code: Code = DEFAULT_CODE
-
-
-@dataclass(frozen=True, slots=True)
-class Rewritten:
-    """A scop after a sketch's rewrites, the sketch grown by the new statements."""
-
-    scop: Scop
-    sketch: Sketch
-    before: tuple[str, ...]  # initialisations for a kernel of their own, before this one
-    after: tuple[str, ...]  # folds over chunks, for a kernel after this one
-
-
-def apply(scop: Scop, sketch: Sketch, queued: Collection[str] = ()) -> Rewritten:
-    """Apply the sketch's rewrites to *scop*.
-
-    Sums of other types than their targets have accumulators of their own, asked for or not.
-
-    :arg queued: statements that kernels before this one have, initialisations among them.
-    """
-    own = {name: () for name in sketch.members if needs_own_type(scop, name)}
-    sketch = replace(sketch, partials={**own, **sketch.partials})
-    after: list[str] = []
-    before: list[str] = []
-    for name in sketch.members:
-        statement = scop.by_name[name]
-        init = initialisation(scop, statement) if statement.kind is Kind.UPDATE else None
-        is_queued = init is not None and init.name in queued
-        partials = sketch.partials.get(name)
-        if partials is None:
-            if init is not None and not is_queued:
-                sketch, joins = _with_init(sketch, statement, init)
-                if not joins:
-                    before.append(init.name)
-            continue
-        chunks = tuple(p for p in partials if not p.is_lane)
-        lanes = tuple(p for p in partials if p.is_lane)
-        if chunks:
-            target = scop.arrays[statement.write.array]
-            is_wider = statement.reduction is not None and target.dtype != statement.reduction.dtype
-            is_atomic = name in sketch.atomic and not is_wider
-            if is_wider:
-                # The chunks' sums are added in the reduction's type, and rounded once.
-                old = {s.name for s in scop.statements}
-                scop = rfactor(scop, name, ())
-                init, store = (s for s in scop.statements if s.name not in old)
-                after.append(store.name)
-            old = {s.name for s in scop.statements}
-            is_in_turn = name in sketch.in_turn
-            innermost = sketch.innermost.get(name) if is_in_turn else None
-            scop = rfactor(scop, name, chunks, innermost)
-            new = [s for s in scop.statements if s.name not in old]
-            if is_atomic or is_in_turn:
-                # Every block adds its chunk's sum; what it adds to is initialised before.
-                scop = _with_atomic(scop, new[1].name) if is_atomic else scop
-                sketch = _with_partial(scop, sketch, name, scop.by_name[new[1].name], chunks)
-                before += [init.name] if init is not None else []
-            else:
-                after += [new[1].name] if init is None else [init.name, new[1].name]
-            if not (lanes or sketch.in_registers):
-                sketch = _with_partial(scop, sketch, name, new[0], chunks)
-        if lanes or not chunks or sketch.in_registers:
-            old = {s.name for s in scop.statements}
-            innermost = sketch.innermost.get(name)
-            scop = rfactor(scop, name, lanes, innermost, keeps_init=is_queued)
-            init_new, fold_new = (s for s in scop.statements if s.name not in old)
-            sketch = _with_partial(scop, sketch, name, init_new, chunks)
-            sketch = _with_partial(scop, sketch, name, fold_new, chunks)
-            if not (chunks or is_queued) and init is not None and init.name in scop.by_name:
-                sketch, joins = _with_init(sketch, statement, init)
-                if not joins:
-                    before.append(init.name)
-    sketch = replace(sketch, members=textual(scop, sketch.members))
-    return Rewritten(scop, sketch, tuple(before), textual(scop, after))
-
-
-def _with_atomic(scop: Scop, name: str) -> Scop:
-    """Return *scop* with the updates *name* as atomics."""
-    return scop.with_statements(
-        tuple(replace(s, is_atomic=True) if s.name == name else s for s in scop.statements)
-    )
-
-
-def _with_init(sketch: Sketch, statement: Statement, init: Statement) -> tuple[Sketch, bool]:
-    """Put *init* into the sketch if every outer loop walks one of its indices."""
-    n_left = len(init.indices)
-    if init.indices != statement.indices[:n_left]:
-        return sketch, False
-    outer = []
-    for loop in sketch.outer:
-        piece = loop.pieces[statement.name]
-        if piece.coordinate.position >= n_left:
-            return sketch, False
-        outer.append(replace(loop, pieces={**loop.pieces, init.name: piece}))
-    remaining = tuple(
-        piece for piece in sketch.remaining[statement.name] if piece.coordinate.position < n_left
-    )
-    return replace(
-        sketch,
-        members=(*sketch.members, init.name),
-        outer=tuple(outer),
-        remaining={**sketch.remaining, init.name: remaining},
-    ), True
-
-
-def _with_partial(
-    scop: Scop, sketch: Sketch, name: str, new: Statement, chunks: tuple[Partial, ...]
-) -> Sketch:
-    """Put a statement over partial accumulators beside the updates *name*.
-
-    Its dimensions are the updates' left-hand ones (by name), one a chunk, and lanes; the loop
-    over a chunk of the updates is the loop over that dimension.
-    """
-    seen: set[int] = set()
-    outer = []
-    positions = {index: d for d, index in enumerate(new.indices)}
-    updates = scop.by_name[name]
-    chunk_at = {
-        chunk.index: (coordinate_name(updates, d, is_lane=False), chunk.shift)
-        for d, chunk in enumerate(chunks)
-    }
-    names = updates.indices
-    for loop in sketch.outer:
-        piece = loop.pieces[name]
-        index = names[piece.coordinate.position]
-        if index in chunk_at and index not in positions:
-            chunk, start = chunk_at[index]
-            before = (start - piece.coordinate.shift) // piece.coordinate.div
-            coordinate = Coordinate(positions[chunk], -before)
-            mapped = replace(piece, coordinate=coordinate, role=Role.PARALLEL)
-        else:
-            coordinate = replace(piece.coordinate, position=positions[index])
-            mapped = replace(piece, coordinate=coordinate, role=Role.PARALLEL)
-        outer.append(replace(loop, pieces={**loop.pieces, new.name: mapped}))
-        seen.add(mapped.coordinate.position)
-    remaining: list[Piece] = []
-    for piece in sketch.remaining[name]:
-        index = names[piece.coordinate.position]
-        if index in positions:
-            coordinate = replace(piece.coordinate, position=positions[index])
-            remaining.append(replace(piece, coordinate=coordinate, role=Role.PARALLEL))
-            seen.add(positions[index])
-    lanes = {
-        coordinate_name(updates, d, is_lane=True): thread
-        for d, thread in enumerate(sketch.threads.get(name, ()))
-    }
-    for dim, index in enumerate(new.indices):
-        if dim not in seen and index in lanes:
-            axis, width = lanes[index]
-            thread = LoopKind.THREAD, axis, width
-            remaining.append(Piece(Coordinate(dim), width, Role.PARALLEL, *thread))
-        elif dim not in seen:
-            remaining.append(Piece(Coordinate(dim), 0, Role.PARALLEL))
-    unrolled = sketch.unrolled | {
-        (new.name, positions[names[d]])
-        for s, d in sketch.unrolled
-        if s == name and names[d] in positions
-    }
-    return replace(
-        sketch,
-        members=(*sketch.members, new.name),
-        outer=tuple(outer),
-        remaining={**sketch.remaining, new.name: tuple(remaining)},
-        unrolled=unrolled,
-    )
 
 
 def nested(scop: Scop, sketch: Sketch, nester: Nester) -> Node:

@@ -66,7 +66,7 @@ if __name__ == "__main__":
 '''
 
 
-def save_case(
+def save_case(  # noqa: PLR0913  # public
     folder: str | Path,
     f: Checkable,
     *inputs: Any,

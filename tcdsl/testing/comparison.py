@@ -1,4 +1,4 @@
-"""Comparing what a target computes with the oracle, element by element, against a derived bound."""
+"""Comparison of what a target computes with the NumPy reference, by a derived error bound."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol

@@ -2,7 +2,7 @@
 
 fuzz(softmax, targets=("cpu", "emulate"), save="tests/cases")
 
-draw sizes and arrays --> check against the oracle --> wrong: Hypothesis shrinks them
+draw sizes and arrays --> check against the reference --> wrong: Hypothesis shrinks them
                                                    --> the smallest is saved as a script
 """
 
@@ -155,7 +155,7 @@ def _smallest_failure(
         except (TargetError, OptionError) as error:
             mistake.append(error)
         except (AssertionError, TCError) as error:
-            # The oracle itself says so of a subscript that the drawing could not know.
+            # The reference itself says so of a subscript that the drawing could not know.
             assume(getattr(error, "code", "") not in (OUT_OF_RANGE.code, DATA_RANGE.code))
             last[:] = [Failure(f, inputs, error)]
             raise

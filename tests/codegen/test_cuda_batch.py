@@ -18,7 +18,7 @@ TWICE = "def f(float(N) x) -> (y) { y(i) = x(i) * 2.0 }"
 GATHER = "def f(float(E) T, int32(B) I) -> (O) { O(b) = T(I(b)) }"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def sources(cuda_unit: MakeUnit) -> list[Any]:
     """Two programs with the same kernel's name, two with the same helper."""
     return [

@@ -257,7 +257,7 @@ def test_text_of_the_program_never_reaches_cuda(cuda_unit: MakeUnit) -> None:
 
 
 def index_types(text: str) -> set[str]:
-    """Return the types of the loops' variables; a short loop that is written out has an int."""
+    """Return the types of the loops' variables; an unrolled loop has an int."""
     found = re.findall(r"(?:const |for \()(int|int64_t) c\d+ = (?!0; c\d+ < )", text)
     return set(found)
 

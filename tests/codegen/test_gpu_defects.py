@@ -201,7 +201,7 @@ PROGRAMS: dict[str, tuple[str, list[Any]]] = {
     ),
     # loops beside a fold that all threads run, those past the last column too
     "columns, and idle threads": ("def f(float(M,N) x) -> (y) { y(j) +=! x(i,j) }", [(100, 37)]),
-    # turns that are written out, the last of which few threads have
+    # unrolled turns, the last of which few threads have
     "one sum": ("def f(float(N) x) -> (y) { y +=! x(i) }", [(1031,)]),
     # temporaries of which one kernel reads the first and writes the second, other elements of it
     "reversed twice": (

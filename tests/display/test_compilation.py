@@ -1,7 +1,7 @@
 """The stages of a compilation, each alone, all in a cell, all on a page."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +34,6 @@ ON_A_PAGE = [
 ]  # fmt: skip
 
 Checked = Callable[[str], Any]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TCDSL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def compiled(source: str, *shapes: tuple[int, ...], **choices: Any) -> Executable:

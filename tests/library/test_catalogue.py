@@ -30,11 +30,16 @@ IN_FLOAT32 = [
     for case in library.cases()
     for sizes in case.small_sizes
 ]
+# Every fourth of them, the others in the slow run: what types mean is tested in tests/interp.
 IN_OTHER_TYPES = [
-    pytest.param(case, case.small_sizes[-1], dtype, id=f"{case.name}-{dtype}")
-    for case in library.cases()
-    for dtype in case.dtypes[1:]
-]
+    pytest.param(
+        case, case.small_sizes[-1], dtype, id=f"{case.name}-{dtype}",
+        marks=pytest.mark.slow if number % 4 else (),
+    )
+    for number, (case, dtype) in enumerate(
+        (case, dtype) for case in library.cases() for dtype in case.dtypes[1:]
+    )
+]  # fmt: skip
 
 
 def comprehension(case: Case, dtype: str) -> Comprehension:

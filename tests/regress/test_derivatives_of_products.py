@@ -6,6 +6,7 @@ import pytest
 import tcdsl
 
 ORDERS = ("x",), ("x",), ("x",)
+STATEMENTS = "y *=! x(i)", "y = x(0)  y *= x(i) where i in 1:N"
 
 
 def others(x: np.ndarray, *left_out: int) -> float:
@@ -15,8 +16,9 @@ def others(x: np.ndarray, *left_out: int) -> float:
     return float(np.prod(np.delete(x, left_out)))
 
 
+@pytest.mark.slow_but(*(f"{STATEMENTS[0]}-{n}" for n in range(5)), f"{STATEMENTS[1]}-1")
 @pytest.mark.parametrize("zeros", range(5))
-@pytest.mark.parametrize("statement", ["y *=! x(i)", "y = x(0)  y *= x(i) where i in 1:N"])
+@pytest.mark.parametrize("statement", STATEMENTS)
 def test_two_orders_at_any_zeros_and_the_third_at_two(zeros: int, statement: str) -> None:
     """The second derivative by two factors of which one is 0 was 0, and the product of the others
     is right: their adjoints were branches that no factor moved."""

@@ -25,7 +25,7 @@ CheckAll = Callable[..., None]
 pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 
 
-@pytest.fixture(params=["as it is", "on a small chip"])
+@pytest.fixture(params=[pytest.param("as it is", marks=pytest.mark.slow), "on a small chip"])
 def gpu(request: pytest.FixtureRequest) -> Chip:
     return (
         request.getfixturevalue("small_chip") if request.param != "as it is" else load_chip("h200")
@@ -338,6 +338,7 @@ STAGED = """def f(TYPE(M,N) x) -> (y) {
 }"""
 
 
+@pytest.mark.slow_but("half")
 @pytest.mark.parametrize("dtype", ["half", "float", "double"])
 def test_rows_of_an_offset_view_that_clusters_share(
     dtype: str, cuda_unit: Callable[..., Any], emulated: Callable[..., Any],

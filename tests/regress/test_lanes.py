@@ -22,6 +22,7 @@ def test_a_guard_that_is_true_in_half_of_a_vector() -> None:
     check(tcdsl.define(source)["f"], *arrays, targets=("cpu",))
 
 
+@pytest.mark.slow_but("int16")
 @pytest.mark.parametrize("narrow", ["uint8", "int16", "bool"])
 def test_fewer_lanes_than_a_vector_of_the_narrow_type_has(narrow: str, check_all: CheckAll) -> None:
     """A fold read a whole vector, beyond the lanes that a wider type had decided on."""

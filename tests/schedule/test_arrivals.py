@@ -26,14 +26,15 @@ MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) 
 SIZES = (96, 140), (140, 72)
 
 
-@pytest.fixture(params=[(2, False), (3, False), (4, False), (3, True), (4, True)])
-def staged(request: pytest.FixtureRequest, cuda_unit: MakeUnit, monkeypatch: Any) -> Any:
+@pytest.fixture(scope="module", params=[(2, False), (3, False), (4, False), (3, True), (4, True)])
+def staged(request: pytest.FixtureRequest, cuda_unit: MakeUnit) -> Any:
     """Return how many buffers the product has, whether it reads one step more, and the product."""
-    monkeypatch.setattr(tile_simt, "MIN_CHUNK", 1000)
     stages, is_held = request.param
     kernel = {"kernel": "S0", "template": "tile_simt", "stages": stages, "is_held": is_held}
     choices = {"format": "tcdsl choices", "version": 1, "target": "cuda", "kernels": [kernel]}
-    unit = cuda_unit(MATMUL, *SIZES, options=Options(choices=json.dumps(choices)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tile_simt, "MIN_CHUNK", 1000)
+        unit = cuda_unit(MATMUL, *SIZES, options=Options(choices=json.dumps(choices)))
     assert unit.done.plan.weighed[0].choice["stages"] == stages
     return stages, int(is_held), unit
 

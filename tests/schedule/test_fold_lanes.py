@@ -34,7 +34,7 @@ def first_fold(plan: Plan) -> tuple[Mapped, Statement]:
     return kernel, plan.scop.by_name[next(names)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def lanes(cuda_unit: MakeUnit) -> tuple[Mapped, Placements, Statement, Loop]:
     """Sums of columns, of which a thread has several: the kernel, its fold, and the loop."""
     plan = plan_of(cuda_unit, COLUMN_SUMS, SIZE)

@@ -77,15 +77,23 @@ DOUBLES = (program("softmax", waiting_sums.ROWS, "double"), (3, 2050))
 BLOCKS = ("def f(float(M,N) x) -> (y, z) { y(j) +=! x(i,j)  z(j) max=! x(i,j) }", (4096, 514))
 
 
+_MADE: dict[Any, Plan] = {}
+
+
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch, cuda_unit: Callable[..., Any]) -> MakePlan:
-    """``plan(source, *shapes)``: one kernel, for clusters wherever they are possible."""
+    """``plan(source, *shapes)``: one kernel, for clusters wherever they are possible.
+
+    It is made once: plans do not change.
+    """
     share_short_rows(monkeypatch)
     keep_all_columns(monkeypatch)
 
     def plan_(source: str, *shapes: tuple[int, ...], **choices: Any) -> Plan:
-        found: Plan = cuda_unit(source, *shapes, **choices).done.plan
-        return found
+        asked = source, shapes, tuple(choices.items())
+        if asked not in _MADE:
+            _MADE[asked] = cuda_unit(source, *shapes, **choices).done.plan
+        return _MADE[asked]
 
     return plan_
 

@@ -36,7 +36,7 @@ ASKED = """{"format": "tcdsl choices", "version": 1, "target": "cuda", "kernels"
     {"kernel": "S0 then S1", "template": "grid_phases"}]}"""
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def plan(lower: Lower) -> Plan:
     scop = lower(CENTRED, (3_000_000,), (3_000_000,))
     return plan_for_gpu(scop, Options(choices=ASKED), H200)

@@ -64,7 +64,7 @@ def test_an_element_of_one_thread_is_a_register(lower: Lower) -> None:
 
 
 def test_registers_have_no_address(lower: Lower) -> None:
-    """i = thread + 32 turn: the loops over turns are not written out, so memory has it."""
+    """i = thread + 32 turn: the loops over turns are not unrolled, so memory has it."""
     placement = promote(lower(OWN, (N,)), [per_thread(width=32)], GPU)["a"]
     assert placement.space is Space.SHARED and placement.elements() == N
 

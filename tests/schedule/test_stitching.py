@@ -30,7 +30,7 @@ MakeUnit = Callable[..., Any]
 COLUMNS = "def f(float(M,N) x) -> (y) { y(j) +=! x(i,j) }"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def plan(cuda_unit: MakeUnit) -> Plan:
     done: Plan = cuda_unit(COLUMNS, (20_000, 256)).done.plan
     return done

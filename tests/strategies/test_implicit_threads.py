@@ -13,6 +13,7 @@ from tcdsl.options import Options
 from tcdsl.testing.comparison import check
 from tests.strategies.test_implicit_parts import source_of
 from tests.strategies.test_tile_implicit import CASES, drawn
+from tests.strategies.tile_configs import planned
 
 MakeUnit = Callable[..., Any]
 
@@ -77,7 +78,7 @@ def test_other_configurations(
     config = {**dict(zip(names, tile, strict=True)), **more}
     source = source_of(name)
     unit = cuda_unit(
-        source, *shapes, options=asked(cuda_unit(source, *shapes, options=PLAIN), **config)
+        source, *shapes, options=asked(planned(source, *shapes, options=PLAIN), **config)
     )
     assert config.items() <= config_of(unit).items()
     (program,) = emulated([unit])

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from tcdsl.costmodel import clusters, skewing
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.strategies import contracted
+from tcdsl.testing.comparison import check
+from tests.conftest import CudaUnit, arrays_for, cuda_unit_of
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -120,20 +123,43 @@ def skewed(text: str) -> set[str]:
     return {name for call in found for name in re.findall(r"&(?:u0_)?(\w+?)(?:_rows)?\[", call)}
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_rows_are_moved_in_vectors(name: str, cuda_unit: MakeUnit) -> None:
-    source, given, arrays = CASES[name]
-    for inputs in given:
-        shapes = [getattr(x, "shape", x) for x in inputs]
-        assert skewed(cuda_unit(source, *shapes).source.text) >= set(arrays)
-        if not arrays:
-            assert "_some" not in cuda_unit(source, *shapes).source.text
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
+@cache
+def units_of(name: str) -> tuple[CudaUnit, ...]:
     source, given, _ = CASES[name]
-    check_emulated([(source, inputs) for inputs in given])
+    return tuple(cuda_unit_of(source, [getattr(x, "shape", x) for x in inputs]) for inputs in given)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_are_moved_in_vectors(name: str) -> None:
+    arrays = CASES[name][2]
+    for unit in units_of(name):
+        assert skewed(unit.source.text) >= set(arrays)
+        if not arrays:
+            assert "_some" not in unit.source.text
+
+
+@pytest.mark.slow_but(
+    "softmax",
+    "layernorm",
+    "cross entropy",
+    "two arrays",
+    "three axes",
+    "bytes",
+    "two types",
+    "the index as a value",
+    "conditions",
+    "a triangle",
+    "a neighbour",
+    "rows and columns",
+    "an update",
+    "in place",
+    "every third",
+)
+@pytest.mark.parametrize("name", CASES)
+def test_the_results_are_right(name: str, emulated: Any) -> None:
+    units = units_of(name)
+    for number, (program, inputs) in enumerate(zip(emulated(units), CASES[name][1], strict=True)):
+        check(program, *arrays_for(units[0].comprehension, inputs, number))
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from tcdsl.options import Options
 from tcdsl.runtime.c_compiler import compile_shared
 from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
 from tcdsl.testing.comparison import check
+from tests.strategies.tile_configs import planned
 
 MakeUnit = Callable[..., Any]
 needs_nvrtc = pytest.mark.skipif(why_no_cuda_compiler() is not None, reason="no NVRTC")
@@ -58,7 +59,7 @@ def test_products(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     units, inputs = [], []
     for sizes, tile in (((72, 72, 264), (64, 4, 3)), ((136, 136, 256), (128, 8, 2))):
         source, shapes = source_of(form, dict(zip("mnk", sizes, strict=True)))
-        options = asked(cuda_unit(source, *shapes, options=PARTS), *tile)
+        options = asked(planned(source, *shapes, options=PARTS), *tile)
         units.append(cuda_unit(source, *shapes, options=options))
         inputs.append(drawn(shapes))
         assert "tc_wgmma_f32" in units[-1].source.functions and not units[-1].done.is_fallback
@@ -70,7 +71,7 @@ def test_products(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
 def test_infinities_and_nan_are_those_of_float32(cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = source_of("nt", {"m": 64, "n": 64, "k": 288})
     unit = cuda_unit(
-        source, *shapes, options=asked(cuda_unit(source, *shapes, options=PARTS), 64, 4, 3)
+        source, *shapes, options=asked(planned(source, *shapes, options=PARTS), 64, 4, 3)
     )
     a, b = drawn(shapes)
     a[3, 5], a[9, 100], a[17, 200], a[20, 7] = np.inf, -np.inf, np.nan, 3.3e38
@@ -93,7 +94,7 @@ def test_infinities_and_nan_are_those_of_float32(cuda_unit: MakeUnit, emulated: 
 
 def test_integers_are_exact_where_float32_is(cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = source_of("nn", {"m": 64, "n": 64, "k": 256})
-    options = asked(cuda_unit(source, *shapes, options=PARTS), 64, 4, 3)
+    options = asked(planned(source, *shapes, options=PARTS), 64, 4, 3)
     (program,) = emulated([cuda_unit(source, *shapes, options=options)])
     rng = np.random.default_rng(3)
     small = [rng.integers(-9, 10, size=shape) * (rng.random(shape) < 0.2) for shape in shapes]
@@ -113,7 +114,7 @@ def test_integers_are_exact_where_float32_is(cuda_unit: MakeUnit, emulated: Any)
 
 def test_factors_whose_high_part_is_infinite(cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = source_of("nt", {"m": 64, "n": 64, "k": 256})
-    options = asked(cuda_unit(source, *shapes, options=PARTS), 64, 4, 3)
+    options = asked(planned(source, *shapes, options=PARTS), 64, 4, 3)
     (program,) = emulated([cuda_unit(source, *shapes, options=options)])
     a, b = (x * np.float32(1e-3) for x in drawn(shapes))
     largest = np.finfo(np.float32).max
@@ -131,7 +132,7 @@ def test_tiny_factors_are_as_exact_as_others(
     exponent: int, cuda_unit: MakeUnit, emulated: Any
 ) -> None:
     source, shapes = source_of("nn", {"m": 64, "n": 64, "k": 256})
-    options = asked(cuda_unit(source, *shapes, options=PARTS), 64, 4, 3)
+    options = asked(planned(source, *shapes, options=PARTS), 64, 4, 3)
     (program,) = emulated([cuda_unit(source, *shapes, options=options)])
     a, b = drawn(shapes)
     check(program, (a * 2.0**exponent).astype(np.float32), b)
@@ -159,7 +160,7 @@ FORMS_AROUND = {
 @pytest.mark.parametrize("form", FORMS_AROUND)
 def test_forms(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = FORMS_AROUND[form]
-    options = asked(cuda_unit(source, *shapes, options=PARTS), 64, 4, 3)
+    options = asked(planned(source, *shapes, options=PARTS), 64, 4, 3)
     unit = cuda_unit(source, *shapes, options=options)
     assert "tc_wgmma_f32" in unit.source.functions and not unit.done.is_fallback
     (program,) = emulated([unit])
@@ -221,7 +222,7 @@ def test_threads_of_zeros_do_not_slow_down_a_step(
 @needs_nvrtc
 def test_four_warps_keep_their_sums_in_registers(cuda_unit: MakeUnit) -> None:
     source, shapes = source_of("nn", {"m": 512, "n": 512, "k": 512})
-    config = asked(cuda_unit(source, *shapes, options=PARTS), 64, 4, 3)
+    config = asked(planned(source, *shapes, options=PARTS), 64, 4, 3)
     unit = cuda_unit(source, *shapes, options=config)
     text = header_text(parts_for(unit.source.functions)) + unit.source.text
     ptx = compile_cuda(text, unit.source.arch("sm_90"), ptx=True).decode()

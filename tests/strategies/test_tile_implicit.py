@@ -15,6 +15,7 @@ from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 from tests.conftest import arrays_for, comprehension_of, strides_of
 from tests.hunts import drawn as drawn_programs
+from tests.strategies.tile_configs import planned
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -129,7 +130,7 @@ def test_other_configurations(
     monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit._is_filled", lambda *_: True)
     source, _ = CASES[name]
     dtype = BFLOAT16 if "bfloat16" in source else FLOAT16
-    unit = cuda_unit(source, *shapes, options=asked(cuda_unit(source, *shapes), **config))
+    unit = cuda_unit(source, *shapes, options=asked(planned(source, *shapes), **config))
     assert templates(unit)[0] == "tile_implicit"
     assert ("tc_wgmma" in unit.source.functions) == (config is not PAIRS and "together" in config)
     inputs = drawn(dtype, shapes)

@@ -10,6 +10,7 @@ from tcdsl.lang.types.dtypes import FLOAT16
 from tcdsl.options import Options
 from tcdsl.plan.rewrites import REWRITES
 from tcdsl.testing.random_inputs import values
+from tests.strategies.tile_configs import planned
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -43,7 +44,7 @@ def test_right(name: str, dtype: str, cuda_unit: MakeUnit, check_emulated: Check
     text, shapes = CASES[name]
     source = text.format(t=dtype)
     for read, written, threads in ((64, 64, 256), (32, 64, 128)):
-        options = asked(cuda_unit(source, *shapes), read=read, written=written, threads=threads)
+        options = asked(planned(source, *shapes), read=read, written=written, threads=threads)
         unit = cuda_unit(source, *shapes, options=options)
         assert [kernel.template for kernel in unit.done.plan.kernels] == ["transpose"]
         check_emulated([(source, shapes)], options=options)
@@ -60,7 +61,7 @@ def test_rows_may_begin_anywhere(cuda_unit: MakeUnit, check_emulated: CheckAll) 
     """Vectors of neighbours, but not of rows of 64 that are 67 apart."""
     source = "def f(half(N,M) A) -> (O) { O(i,j) = A(j,i) }"
     array = values(FLOAT16, (40, 67), "real", 1)
-    options = asked(cuda_unit(source, (40, 64)), read=64, written=64, threads=256)
+    options = asked(planned(source, (40, 64)), read=64, written=64, threads=256)
     for view in (array[:, :64], array[:, 3:]):
         check_emulated([(source, [view])], options=options)
 

@@ -1,4 +1,4 @@
-"""Short loops of a constant number of iterations: written out, folded at once, or as vectors.
+"""Short loops of a constant number of iterations: unrolled, folded at once, or as vectors.
 
     #pragma unroll                          {
     for (int c2 = 0; c2 < 4; c2++)    --->    tc_vec<float, 4> w_vector0 = tc_vload<4>(&x[4 * c1]);
@@ -15,8 +15,6 @@ call by ``schedule/fold_lanes``; both hold only where isl has left the loop all 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import islpy as isl
-
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import (
     ZERO,
@@ -29,13 +27,11 @@ from tcdsl.codegen.ast.build import (
     index,
     number,
     paren,
-    vector_type,
 )
 from tcdsl.codegen.ast.nodes import (
     Code,
     Declare,
     If,
-    Index,
     Name,
     Node,
     Scope,
@@ -55,33 +51,30 @@ from tcdsl.codegen.cuda.exchanges import (
     is_straight,
 )
 from tcdsl.codegen.cuda.kernel import VECTOR_BYTES, KernelText, Turn
+from tcdsl.codegen.cuda.lane_accesses import align, vectors_of
 from tcdsl.codegen.cuda.lane_vectors import (
     Conditions,
     Lanes,
     LaneVector,
-    any_of,
     shared_conditions,
-    with_shared_loads,
 )
 from tcdsl.codegen.cuda.leaves import LeafPrinter
 from tcdsl.codegen.cuda.spans import guard_of_last
-from tcdsl.codegen.cuda.statements import CudaStatementPrinter, Vectors, is_block_collective
+from tcdsl.codegen.cuda.statements import Vectors, is_block_collective
 from tcdsl.codegen.cuda.vectors import (
-    guards_of,
     is_run,
     may_be_parted,
     turns_without,
-    vector_accesses,
 )
 from tcdsl.codegen.passes.turns import covers, lanes_of, step_guard
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.loop_tree import MAPPED, Coordinate, Loop, LoopKind
-from tcdsl.poly.scop import Access, Kind, Statement, Storage
+from tcdsl.poly.scop import Kind
 from tcdsl.schedule.placement import accesses_of
 
 
 class LanesPrinter:
-    """Prints loops over lanes, and those that are written out."""
+    """Prints loops over lanes, and unrolled ones."""
 
     def __init__(self, text: KernelText, leaves: LeafPrinter) -> None:
         self.text = text
@@ -159,7 +152,7 @@ class LanesPrinter:
             return None
         if not self._may_exchange(vector, loop):
             return None
-        self._align(vector.array, VECTOR_BYTES)
+        align(self.text, vector.array, VECTOR_BYTES)
         return self.text.exchange
 
     def _loaded(self, vector: LaneVector, lanes: Lanes, loop: Loop, is_guarded: bool) -> Node:
@@ -245,7 +238,7 @@ class LanesPrinter:
         known, lanes = self._lanes_here(bounds, loop, leaves)
         shared, conditions = self._conditions(leaves, node.variable, loop) if is_whole else ([], {})
         lanes = replace(lanes, conditions=conditions)
-        vectors = self._vectors(leaves, node.variable, loop, lanes)
+        vectors = vectors_of(self.text, leaves, node.variable, loop, lanes)
         if len(set(guards)) > 1 or not (vectors or self._is_pure(leaves, node.variable, is_whole)):
             return self._unrolled(node, loop, active)
         if len(leaves) == 1 and len(vectors) == 2 and self.text.printer(leaves[0]).is_staging:
@@ -464,105 +457,3 @@ class LanesPrinter:
                 own[condition] = names[value]
             found[leaf.statement] = own
         return nodes, found
-
-    def _vectors(
-        self, leaves: Sequence[loop_ast.Leaf], variable: str, loop: Loop, lanes: Lanes
-    ) -> list[LaneVector]:
-        """Return the vectors of *leaves*: where not all lanes are there, none that are guarded.
-
-        An array that is written has vectors only if all that is touched of it is one vector: then
-        what a lane reads is what the lane wrote; or if it is only written, a vector by each
-        statement: these are the same or apart, and stored in the order of the statements.
-        """
-        width = loop.extent or 0
-        touched: dict[str, list[Code]] = {}
-        read: set[str] = set()
-        guards: dict[tuple[str, Code], list[Code | None]] = {}
-        there: dict[tuple[str, Code], dict[str, isl.Set]] = {}
-        written: set[str] = set()
-        # array, first element, is a vector, is a write, the statement
-        order: list[tuple[str, Code, bool, bool, str]] = []
-        for leaf in leaves:
-            statement = self.text.scop.by_name[leaf.statement]
-            wide = vector_accesses(self.text.scop, statement, loop, width, self.text.placements)
-            wide = frozenset(p for p in wide if self._is_aligned(statement, p, width))
-            first = self.text.printer(leaf).at_lane_zero(variable)
-            n_writes = len(statement.writes)
-            accesses = list(enumerate((*statement.writes, *statement.reads)))
-            for position, access in [*accesses[n_writes:], *accesses[:n_writes]]:
-                if self.text.is_private(access.array):
-                    continue
-                element = first.outside_element(access)
-                is_write = position < n_writes
-                if position in wide and not is_write:
-                    guard = self._guard(first, access, lanes)
-                    guards.setdefault((access.array, element), []).append(guard)
-                    own = there.setdefault((access.array, element), {})
-                    own[statement.name] = access.relation.domain()
-                    if guard is not None and lanes.ends:
-                        wide -= {position}
-                touched.setdefault(access.array, []).append(element)
-                way = access.array, element, position in wide
-                if is_write:
-                    written.add(access.array)
-                    if statement.accumulates and not _is_first(statement):
-                        read.add(access.array)
-                        order.append((*way, False, statement.name))
-                else:
-                    read.add(access.array)
-                order.append((*way, is_write, statement.name))
-        narrow = {array for array, _, is_wide, _, _ in order if not is_wide} & written
-        for array in written:
-            places = set(touched[array])
-            is_one_of_each = array not in read and len(places) == len(touched[array])
-            if len(places) > 1 and not is_one_of_each:
-                narrow.add(array)
-        vectors: dict[tuple[str, Code], LaneVector] = {}
-        for array, element, is_wide, is_write, name_of_statement in order:
-            if array in narrow or not is_wide:
-                continue
-            assert isinstance(element, Index), "a vector is in memory"
-            key = (array, element)
-            if key not in vectors:
-                dtype = self.text.scop.arrays[array].dtype
-                self._align(array, width * dtype.size_bytes)
-                name = f"w_vector{self.text.n_vectors}"
-                self.text.n_vectors += 1
-                type_ = vector_type(c_type(dtype), width)
-                vectors[key] = LaneVector(
-                    array, element, name, type_, width, not is_write, name_of_statement,
-                    is_streamed=array in self.text.streamed,
-                    is_changing=array in self.text.context.changing.get(name_of_statement, ()),
-                    guard=any_of(guards.get(key, [None])),
-                    there=there.get(key, {}).get(name_of_statement),
-                )  # fmt: skip
-            vectors[key].is_stored |= is_write
-            if there.get(key, {}).keys() - {name_of_statement}:
-                vectors[key].there = None
-        return with_shared_loads(self.text.scop, list(vectors.values()))
-
-    def _guard(self, first: CudaStatementPrinter, access: Access, lanes: Lanes) -> Code | None:
-        """Return the condition under which lane zero, which is *first*, makes the read *access*."""
-        if first.statement.domain.is_subset(access.relation.domain()):
-            return None
-        ways, known = guards_of(first.statement, access), lanes.conditions.get(first.statement.name)
-        return any_of([both([first.outside(one, known) for one in guards]) for guards in ways])
-
-    def _is_aligned(self, statement: Statement, position: int, width: int) -> bool:
-        array = self.text.scop.arrays[(*statement.writes, *statement.reads)[position].array]
-        size_bytes = width * array.dtype.size_bytes
-        return size_bytes <= self.text.parent.known_alignments.get(array.argument, VECTOR_BYTES)
-
-    def _align(self, array: str, size_bytes: int) -> None:
-        if array in self.text.placements:
-            self.text.wide_shared.add(array)
-        elif self.text.scop.arrays[array].storage is Storage.ARGUMENT:
-            argument = self.text.scop.arrays[array].argument
-            known = self.text.parent.alignments.get(argument, 1)
-            self.text.parent.alignments[argument] = max(known, size_bytes)
-
-
-def _is_first(statement: Statement) -> bool:
-    """Return whether *statement* is the fold that gives an accumulator its first value."""
-    reduction = statement.reduction
-    return statement.kind is Kind.FOLD and reduction is not None and reduction.initialise

@@ -17,7 +17,7 @@ From the whole to its parts: each has those that it prints by, and all have the 
     loops         sequences, guards, last blocks, and which of these a loop is
     sums            loops whose sums are cut into blocks
     turns           loops over blocks and threads
-    lanes           short loops: written out, folded at once, vectors
+    lanes           short loops: unrolled, folded at once, vectors
     leaves        the guards and indices of a statement
     statements    the statement
     kernel        what they share: declarations, who runs a loop

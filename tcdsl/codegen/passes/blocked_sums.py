@@ -9,7 +9,7 @@
 The error of n terms that are added one after another grows like n; in blocks, and blocks of blocks
 where they are many, like the sum of the lengths of the chains.  Legal wherever the order of
 the terms is free, as it is for every reduction: within the loop nothing but the sum's own updates
-may touch the accumulators.  They are set aside under other names, so statements are printed as
+may touch the accumulators.  They are saved under other names, so statements are printed as
 ever.  Loops over the lanes of a vector are a block of their own.
 
 After Castaldo, Whaley, Chronopoulos, "Reducing Floating Point Error in Dot Product Using the
@@ -38,7 +38,7 @@ _CUT = (LoopKind.SERIAL, LoopKind.THREAD)
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How long chains may be, and how many accumulators a loop may set aside.
+    """How long chains may be, and how many accumulators a loop may save.
 
     *turns*: how often one thread runs a loop's body, None if that is not known.  *long* is how many
     additions one after another are worth blocks, for a single accumulator and for an array.

@@ -2,7 +2,7 @@
 
     m(i) max=! x(i,j)
     e(i,j) = exp(x(i,j) - m(i))                s: terms  f(i,j) exp(x(i,j) - m(i))
-    s(i) +=! f(i,j) e(i,j)             --->       temporaries written out: e
+    s(i) +=! f(i,j) e(i,j)             --->       temporaries substituted: e
 
 The term is a multiple of one exponential, by what does not depend on m: factors, a sign.  A term
 that a condition leaves out is none: with nothing but such terms a sum is 0 whatever m is, also NaN.
@@ -182,7 +182,7 @@ def _total(scop: Scop, peak: Statement, statement: Statement) -> Total | None:
 
 
 def _substituted(scop: Scop, value: Expr, peak: Statement) -> tuple[Expr, tuple[str, ...]]:
-    """Return *value* with the temporaries that are computed of the maximum written out."""
+    """Return *value* with the temporaries that are computed of the maximum substituted."""
     found: list[str] = []
 
     def at(node: Expr) -> Expr:

@@ -143,7 +143,7 @@ class ClusterRows:
 
     @property
     def _turns(self) -> LoopKind:
-        """How a thread takes its turns: written out if they are few."""
+        """How a thread takes its turns: unrolled if they are few."""
         vectors = self.share.repeat * (1 if self.rows.is_split else self.share.values)
         return LoopKind.UNROLL if vectors <= MOST_UNROLLED else LoopKind.SERIAL
 

@@ -1,4 +1,5 @@
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,11 @@ from tcdsl.cli import demo
 from tcdsl.cli.demo import digits, photographs, times
 from tcdsl.errors import TargetError
 
-pytest.importorskip("sklearn")
-pytest.importorskip("PIL")
+# Collecting does not import it: that takes two seconds.
+pytestmark = pytest.mark.skipif(
+    find_spec("sklearn") is None or find_spec("PIL") is None,
+    reason="the extra of the demo is missing",
+)
 
 
 @pytest.mark.slow_but("edges, 427x640 photograph", "blur, 427x640 photograph")

@@ -1,10 +1,15 @@
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
 import tcdsl
 from tcdsl.cli.demo import digits
 
-pytest.importorskip("sklearn")
+# Collecting does not import it: that takes two seconds.
+pytestmark = pytest.mark.skipif(
+    find_spec("sklearn") is None, reason="the extra of the demo is missing"
+)
 
 
 def weights_in_double() -> list[digits.Array]:

@@ -186,7 +186,7 @@ defs = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(exprs)
 def test_parsing_a_printed_expression_gives_it_back(expr: ast.Expr) -> None:
     assert parsed_expr(print_expr(expr)) == expr

@@ -126,7 +126,7 @@ def test_a_maximum_that_is_rounded_when_it_is_stored(lower: Lower) -> None:
 
 
 def test_a_temporary_of_what_the_maximum_replaces(lower: Lower) -> None:
-    """d is of the m before the maximum, and must not be written out with the m after it."""
+    """d is of the m before the maximum, and must not be substituted with the m after it."""
     source = """def f(float(M,N) x) -> (s) {
         m(i) = x(i,0)
         d(i,j) = x(i,j) - m(i)

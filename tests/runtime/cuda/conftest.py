@@ -246,15 +246,8 @@ class FakeContext:
         return cls.stack[-1] if cls.stack else None
 
 
-def fake_pycuda(fake: FakeDriver) -> dict[str, ModuleType]:
-    """Return the modules of a PyCUDA on *fake*."""
-    package, driver, arrays = (
-        ModuleType(name) for name in ("pycuda", "pycuda.driver", "pycuda.gpuarray")
-    )
-    context = type("Context", (FakeContext,), {"stack": []})
-
-    class Error(Exception):
-        pass
+def _function_class(fake: FakeDriver, error: type[Exception]) -> type:
+    """Return PyCUDA's class of kernels, whose launches *fake* runs."""
 
     class Function:
         def __init__(self, name: str) -> None:
@@ -277,7 +270,13 @@ def fake_pycuda(fake: FakeDriver) -> dict[str, ModuleType]:
             ]
             fake.launch(self.name, values, 0)
             if fake.lost:
-                raise Error("cuLaunchKernel failed")
+                raise error("cuLaunchKernel failed")
+
+    return Function
+
+
+def _device_class(fake: FakeDriver, context: Any) -> type:
+    """Return PyCUDA's class of devices, of H200s."""
 
     class Device:
         def __init__(self, ordinal: int) -> None:
@@ -307,12 +306,19 @@ def fake_pycuda(fake: FakeDriver) -> dict[str, ModuleType]:
         def retain_primary_context(self) -> FakeContext:
             return context(fake, PRIMARY + self.ordinal)
 
-    class Names:
-        def __getattr__(self, name: str) -> str:
-            return name
+    return Device
 
-        def __call__(self, number: int) -> int:
-            return number
+
+class _Names:
+    def __getattr__(self, name: str) -> str:
+        return name
+
+    def __call__(self, number: int) -> int:
+        return number
+
+
+def _array_class(driver: ModuleType) -> type:
+    """Return PyCUDA's class of arrays, in memory of *driver*."""
 
     class GPUArray:
         def __init__(
@@ -352,6 +358,17 @@ def fake_pycuda(fake: FakeDriver) -> dict[str, ModuleType]:
             return self
 
     GPUArray.__module__ = "pycuda.gpuarray"
+    return GPUArray
+
+
+def fake_pycuda(fake: FakeDriver) -> dict[str, ModuleType]:
+    """Return the modules of a PyCUDA on *fake*."""
+    package, driver, arrays = (
+        ModuleType(name) for name in ("pycuda", "pycuda.driver", "pycuda.gpuarray")
+    )
+    context = type("Context", (FakeContext,), {"stack": []})
+    error = type("Error", (Exception,), {})
+    function = _function_class(fake, error)
 
     def mem_alloc(size_bytes: int) -> int:
         assert context.stack, "no currently active context?"
@@ -361,12 +378,12 @@ def fake_pycuda(fake: FakeDriver) -> dict[str, ModuleType]:
             raise driver.MemoryError from None
 
     driver.__dict__.update(
-        init=lambda: None, Device=Device, Context=context, Error=Error,
-        MemoryError=type("MemoryError", (Error,), {}), mem_alloc=mem_alloc,
-        device_attribute=Names(), function_attribute=Names(),
-        module_from_buffer=lambda code: SimpleNamespace(get_function=Function),
+        init=lambda: None, Device=_device_class(fake, context), Context=context, Error=error,
+        MemoryError=type("MemoryError", (error,), {}), mem_alloc=mem_alloc,
+        device_attribute=_Names(), function_attribute=_Names(),
+        module_from_buffer=lambda code: SimpleNamespace(get_function=function),
     )  # fmt: skip
-    arrays.GPUArray = GPUArray  # type: ignore[attr-defined]
+    arrays.GPUArray = _array_class(driver)  # type: ignore[attr-defined]
     package.driver, package.gpuarray = driver, arrays  # type: ignore[attr-defined]
     return {"pycuda": package, "pycuda.driver": driver, "pycuda.gpuarray": arrays}
 
