@@ -7,8 +7,9 @@ to take less time, and keeps why it did not where they would take more.
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
+from tcdsl.costmodel.chip import Chip, Feature
 from tcdsl.lang.comprehension import Index
-from tcdsl.lang.types.dtypes import FLOAT8, DType
+from tcdsl.lang.types.dtypes import FLOAT8, FLOAT32, DType
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
@@ -33,6 +34,8 @@ from tcdsl.strategies.operand_orders import (
     with_orders,
     with_orders_along,
 )
+from tcdsl.strategies.operand_planes import columns_for, with_columns_in_planes
+from tcdsl.strategies.tensor_types import is_split
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +219,12 @@ IN_BFLOAT16 = Rewrite(
     _why_not_narrowed,
     lambda scop, site: narrowed(scop, _together(scop, site)),
 )
+IN_PLANES = Rewrite(
+    "columns in two planes",
+    _products,
+    lambda scop, name: own if isinstance(own := columns_for(scop, name), str) else None,
+    with_columns_in_planes,
+)
 _ASKED = {"float16x3": (IN_FLOAT16,), "bfloat16": (IN_BFLOAT16,)}
 _ALONG = {"tf32": WORDS, "float8": FLOAT8}
 
@@ -223,6 +232,12 @@ _ALONG = {"tf32": WORDS, "float8": FLOAT8}
 def rewrites_by_options(options: Options) -> tuple[Rewrite, ...]:
     """Return the rewrites that *options* ask for, and that are tried before all others."""
     return _ASKED.get(options.precision, ())
+
+
+def of_parts(options: Options, gpu: Chip) -> tuple[Rewrite, ...]:
+    """Return what makes parts of factors beforehand, where products are made of parts."""
+    is_made = is_split(FLOAT32, options) and gpu.has(Feature.WARPGROUP_PRODUCTS)
+    return (IN_PLANES,) if is_made else ()
 
 
 def along_terms(options: Options) -> Rewrite:

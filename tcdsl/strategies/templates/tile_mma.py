@@ -43,6 +43,7 @@ from tcdsl.strategies.templates import column, row, tile_simt
 from tcdsl.strategies.tensor_operands import (
     BOX_BYTES_A_LINE,
     STEPS,
+    are_columns_in_planes,
     axes_of,
     has_index,
     has_whole_atoms,
@@ -91,7 +92,8 @@ BOX_SHAPES = (
 JOINT_SHAPES = ((16, 64, 8, 1),)  # of several products, too: as many sums as of more columns
 BOX_STAGES = (4, 6, 3, 8, 12)
 # Of float32 in parts: as many accumulators again hold what was added before the step.
-SPLIT_SHAPES, SPLIT_STAGES = ((16, 128, 4, 1), (16, 128, 8, 1), (16, 64, 4, 1)), (3, 4, 2)
+SPLIT_SPACE = ((16, 128, 4, 1), (16, 128, 8, 1), (16, 64, 4, 1)), (3, 4, 2)
+PLANE_SPACE = ((16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 8, 1)), (4, 3, 2)
 SWATH = 8
 SWATH_FROM_MEMORY = 4  # at least, of columns that the second-level cache does not hold (H100)
 LEAST_STEPS = 4  # of a block that shares sums
@@ -239,7 +241,8 @@ def _configs(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
     problem = each[0]
     element = operands_of(problem)[0].dtype
     if is_in_parts(problem):
-        for shape, stages in product(SPLIT_SHAPES, SPLIT_STAGES):
+        in_planes = are_columns_in_planes(problem)
+        for shape, stages in product(*(PLANE_SPACE if in_planes else SPLIT_SPACE)):
             swath = _swath(each, shape[0] * shape[2])
             step = BOX_BYTES_A_LINE // element.size_bytes
             yield TensorConfig(*shape, step, stages, WARPS, BOXES, swath)
@@ -411,7 +414,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         if config.chunks > 1 else 0.0, _turns(problem, config), is_in_parts(problem),
         shape.statement.is_promoted or is_cut, config.chunks if config.is_finished else 0,
         count, factors, max(1, min(count, len(written - inside))),
-        n_folded * fold_steps(config.tiles),
+        n_folded * fold_steps(config.tiles), are_columns_in_planes(problem),
     ).work(problem.gpu)  # fmt: skip
 
 
@@ -425,7 +428,7 @@ def _whole_steps(problem: Problem, step: int) -> int:
 def _count_factors(problem: Problem) -> tuple[int, int]:
     """Return how many tiles of rows and of columns a step has."""
     if is_one_sum(problem) or len(products_of(problem)) == 1:
-        return 1, 1
+        return 1, 1 + are_columns_in_planes(with_one_product(problem))
     axes, statements = axes_of(with_one_product(problem)), problem.shapes
     assert axes is not None
     row = shared_axis(problem, axes[0])
@@ -475,6 +478,8 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
         why = (*why, "the last of them adds up their sums")
     if folds:
         why = (*why, f"threads begin {', '.join(folds)}: a part for each warp's rows or columns")
+    if are_columns_in_planes(problem):
+        why = (*why, "parts of columns are in memory, those of rows in registers")
     members = whole.group.members
     return Sketch(
         members, (), dict.fromkeys(members, ()), why=why,
@@ -483,7 +488,7 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
         tensor=Tensor(
             shared_axis(products, axes[0]), shared_axis(products, axes[1]), terms, tiles,
             config.stages, config.loader == BOXES, config.swath, chunk, config.is_persistent,
-            config.is_finished, is_one_sum(products),
+            config.is_finished, is_one_sum(products), are_columns_in_planes(problem),
         ),
     )  # fmt: skip
 

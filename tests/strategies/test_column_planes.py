@@ -1,0 +1,121 @@
+"""Products of float32 whose columns' parts are made before: right, infinities and NaN, integers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tcdsl.options import Options
+from tcdsl.testing.comparison import check
+from tests.strategies.test_split_products import FORMS, drawn, source_of
+
+MakeUnit = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def _wherever_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
+    monkeypatch.setattr("tcdsl.strategies.operand_planes.LEAST_ROWS", 1)
+    monkeypatch.setattr("tcdsl.plan.search.WORTH", 1e3)
+    monkeypatch.setattr("tcdsl.plan.rewrites.REWRITES", ())
+    monkeypatch.setattr("tcdsl.plan.search.REWRITES", ())
+
+
+def in_planes(cuda_unit: MakeUnit, source: str, shapes: Any, tile: tuple[int, ...]) -> Any:
+    """Return the unit with columns in planes, in tiles of *tile* columns, warps and stages."""
+    unit = cuda_unit(source, *shapes)
+    weighed = next(one for one in unit.done.plan.weighed if "planes" not in one.kernel)
+    columns, warps, stages = tile
+    choice = {
+        "kernel": weighed.kernel, "template": "tile_mma", "rows": 16, "columns": columns,
+        "warp_rows": warps, "warp_columns": 1, "step": 32, "stages": stages, "together": 4,
+        "loader": "boxes", "swath": 1,
+    }  # fmt: skip
+    choices = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
+    unit = cuda_unit(source, *shapes, options=replace(Options(), choices=choices))
+    assert "tc_wgmma_planes" in unit.source.functions and not unit.done.is_fallback
+    return unit
+
+
+@pytest.mark.slow_but("nn")
+@pytest.mark.parametrize("form", FORMS)
+def test_products(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+    units, inputs = [], []
+    for sizes, tile in (((72, 72, 264), (64, 8, 3)), ((136, 136, 256), (128, 8, 2))):
+        source, shapes = source_of(form, dict(zip("mnk", sizes, strict=True)))
+        units.append(in_planes(cuda_unit, source, shapes, tile))
+        inputs.append(drawn(shapes))
+    for program, own in zip(emulated(units), inputs, strict=True):
+        check(program, *own)
+
+
+def test_infinities_and_nan_are_those_of_float32(cuda_unit: MakeUnit, emulated: Any) -> None:
+    source, shapes = source_of("nt", {"m": 64, "n": 64, "k": 288})
+    (program,) = emulated([in_planes(cuda_unit, source, shapes, (64, 8, 3))])
+    a, b = drawn(shapes)
+    a[3, 5], a[9, 100], a[17, 200], a[20, 7] = np.inf, -np.inf, np.nan, 3.3e38
+    b[7, 5], b[30, 287], b[40, 0] = 0, np.inf, np.nan
+    a[:, 287] = np.abs(a[:, 287])
+    a[21, 0], b[:, 0], a[50, 64], b[50, 64] = 2e38, np.abs(b[:, 0]) + 1, 1e38, 1e38  # overflows
+    check(program, a, b)
+    c = np.empty((64, 64), np.float32)
+    program(a, b, out=c)
+    with np.errstate(all="ignore"):
+        plain = np.zeros((64, 64), np.float32)  # in order, as fused multiply-adds have specials
+        for k in range(288):
+            plain += a[:, k, None] * b[None, :, k]
+    special = ~np.isfinite(plain)
+    assert special.any() and not special.all() and np.isnan(c[3, 7]) and np.isinf(c[50, 50])
+    assert np.array_equal(c[special], plain[special], equal_nan=True)
+    assert np.isfinite(c[~special]).all()
+
+
+def test_integers_are_exact_where_float32_is(cuda_unit: MakeUnit, emulated: Any) -> None:
+    source, shapes = source_of("nn", {"m": 64, "n": 64, "k": 256})
+    (program,) = emulated([in_planes(cuda_unit, source, shapes, (64, 8, 3))])
+    rng = np.random.default_rng(3)
+    small = [rng.integers(-9, 10, size=shape) * (rng.random(shape) < 0.2) for shape in shapes]
+    # Low parts by low parts; factors of 24 bits, of rows and of columns; sums beyond 2^24; more.
+    both, long, wide, near = ([one.copy() for one in small] for _ in range(4))
+    both[0][:, 70], both[1][70] = rng.integers(2049, 4096, 64), rng.integers(2049, 4096, 64)
+    long[0][:, 130] = rng.integers(2**23, 2**24 - 2**14, 64)
+    long[1][130] = rng.integers(-1, 2, 64)
+    wide[1][130] = rng.integers(2**23, 2**24 - 2**14, 64)
+    wide[0][:, 130] = rng.integers(-1, 2, 64)
+    near[0][:, 3], near[1][3] = 4095, rng.integers(4080, 4097, 64)
+    for a, b in (small, both, long, wide, near, (long[0] + both[0], long[1])):
+        c = np.empty((64, 64), np.float32)
+        program(a.astype(np.float32), b.astype(np.float32), out=c)
+        is_exact = abs(a) @ abs(b) < 2**24  # whatever the order
+        assert is_exact.mean() > 0.3
+        assert np.array_equal(c[is_exact], (a @ b)[is_exact])
+
+
+def test_factors_whose_high_part_would_be_infinite(cuda_unit: MakeUnit, emulated: Any) -> None:
+    source, shapes = source_of("nt", {"m": 64, "n": 64, "k": 256})
+    (program,) = emulated([in_planes(cuda_unit, source, shapes, (64, 8, 3))])
+    a, b = (x * np.float32(1e-3) for x in drawn(shapes))
+    largest = np.finfo(np.float32).max
+    a[5, 17], a[6, 200], b[9, 31] = largest, -np.nextafter(largest, np.float32(0)), largest
+    b[10, 32], b[3, 17] = -largest, 0
+    check(program, a, b)
+    c = np.empty((64, 64), np.float32)
+    program(a, b, out=c)
+    assert np.isfinite(c).all() and abs(c[6]).min() > 1e30 and abs(c[5, 3]) < 1
+
+
+@pytest.mark.slow_but("-126")
+@pytest.mark.parametrize("exponent", [-60, -100, -110, -126, -140])
+def test_tiny_factors_are_as_exact_as_others(
+    exponent: int, cuda_unit: MakeUnit, emulated: Any
+) -> None:
+    source, shapes = source_of("nn", {"m": 64, "n": 64, "k": 256})
+    (program,) = emulated([in_planes(cuda_unit, source, shapes, (64, 8, 3))])
+    a, b = drawn(shapes)
+    check(program, (a * 2.0**exponent).astype(np.float32), b)
+    check(program, a, (b * 2.0**exponent).astype(np.float32))
+    b[:, ::3] = (b[:, ::3] * 2.0**exponent).astype(np.float32)
+    b[::5] = 0
+    check(program, a, b)
