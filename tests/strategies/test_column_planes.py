@@ -9,7 +9,7 @@ import pytest
 
 from tcdsl.options import Options
 from tcdsl.testing.comparison import check
-from tests.strategies.test_split_products import FORMS, drawn, source_of
+from tests.strategies.test_split_products import FORMS, FORMS_AROUND, drawn, source_of
 
 MakeUnit = Callable[..., Any]
 
@@ -26,7 +26,9 @@ def _wherever_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
 def in_planes(cuda_unit: MakeUnit, source: str, shapes: Any, tile: tuple[int, ...]) -> Any:
     """Return the unit with columns in planes, in tiles of *tile* columns, warps and stages."""
     unit = cuda_unit(source, *shapes)
-    weighed = next(one for one in unit.done.plan.weighed if "planes" not in one.kernel)
+    plan = unit.done.plan
+    name = next(one.site for one in plan.tried if one.rewrite == "columns in two planes")
+    weighed = next(one for one in plan.weighed if name in one.kernel.split("+"))
     columns, warps, stages = tile
     choice = {
         "kernel": weighed.kernel, "template": "tile_mma", "rows": 16, "columns": columns,
@@ -119,3 +121,40 @@ def test_tiny_factors_are_as_exact_as_others(
     b[:, ::3] = (b[:, ::3] * 2.0**exponent).astype(np.float32)
     b[::5] = 0
     check(program, a, b)
+
+
+FORMS_OF_OTHERS = FORMS_AROUND | {
+    "a factor that is computed, results added to others": (
+        """def f(float(M,K) A, float(K,N) X, float(M,N) D) -> (B, C) {
+            B(k,n) = fmax(X(k,n), 0.0)
+            C(m,n) = D(m,n)
+            C(m,n) += A(m,k) * B(k,n)
+        }""",
+        [(72, 256), (256, 72), (72, 72)],
+    ),
+    "rows of prime lengths, of columns alone": (
+        "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
+        [(67, 260), (260, 73)],
+    ),
+    "transposed results": (
+        "def f(float(M,K) A, float(K,N) B) -> (C) { C(n,m) +=! A(m,k) * B(k,n) }",
+        [(72, 260), (260, 76)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow_but("rows of prime lengths, of columns alone")
+@pytest.mark.parametrize("form", FORMS_OF_OTHERS)
+def test_forms(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+    source, shapes = FORMS_OF_OTHERS[form]
+    (program,) = emulated([in_planes(cuda_unit, source, shapes, (64, 8, 3))])
+    check(program, *drawn(shapes))
+
+
+def test_products_share_planes(cuda_unit: MakeUnit) -> None:
+    source = """def f(float(M,K) A, float(M,K) D, float(K,N) B) -> (C, E) {
+        C(m,n) +=! A(m,k) * B(k,n)
+        E(m,n) +=! D(m,k) * B(k,n)
+    }"""
+    unit = cuda_unit(source, (256, 256), (256, 256), (256, 256))
+    assert sum("planes" in one.kernel for one in unit.done.plan.weighed) == 1

@@ -50,46 +50,6 @@ TC_FN float tc_plain_step_of_planes(const float *A, const float *B, int row, int
   return sum;
 }
 
-#ifndef __CUDA_ARCH__
-/* What the instructions add up: as tc_run_f32. */
-template <int N, int MA, bool IS_A>
-tc_again tc_run_planes(float (&step)[N / 2], const float *A, const float *B, int row)
-{
-  uint32_t of_a = 0, of_b = 0;
-  const int column = (int)threadIdx.x % 4 * 2;
-  float x[2][2][32]; /* low and high parts of two rows */
-  for (int k = 0; k < 64; k++) {
-    const float own = A[tc_of_line<MA, IS_A>(row + k / 32 * 8, k % 32)];
-    const uint32_t high = tc_high_tf32(own), low = tc_low_tf32(own, high);
-    of_a |= tc_look_tf32(own);
-    x[k / 32][0][k % 32] = tc_float_u32(low & ~0x1fffu);
-    x[k / 32][1][k % 32] = tc_float_u32(high);
-  }
-  for (int i = 0; i < N / 4; i++) {
-    const int of = i / 2 * 8 + column + i % 2;
-    float y[2][32];
-    for (int k = 0; k < 32; k++) {
-      const int at = tc_place_f32<N>(of, of % 8, k);
-      of_b |= tc_look_tf32(tc_in_planes<N>(B, of, k)) & ~TC_TINY;
-      for (int part = 0; part < 2; part++) /* the instruction cuts what is no tf32 */
-        y[part][k] = tc_float_u32(tc_bits_f32(B[32 * N * (1 - part) + at]) & ~0x1fffu);
-    }
-    for (int h = 0; h < 2; h++) {
-      float &sum = step[i / 2 * 4 + h * 2 + i % 2];
-      sum = 0;
-      for (int part = 0; part < 3; part++)
-        for (int first = 0; first < 32; first += 8) {
-          double exact = sum;
-          for (int k = first; k < first + 8; k++)
-            exact += (double)x[h][part != 0][k] * (double)y[part != 1][k];
-          sum = (float)exact;
-        }
-    }
-  }
-  return tc_again_tf32(of_a, of_b);
-}
-#endif
-
 /* sums += A * B: 64 x N results of four warps, of 32 terms each.  A as in tc_wgmma, LB x MB the tile
  * of both planes. */
 template <int N, int LA, int MA, bool IS_A, int LB, int MB, bool IS_B>
@@ -97,7 +57,7 @@ TC_FN void tc_wgmma_planes(float (&sums)[N / 2], const float *A, int a, const fl
 {
   static_assert((IS_A ? LA : MA) == 32 && LB == 32 && MB == 2 * N && IS_B, "a step has 32 terms");
   const int lane = (int)threadIdx.x, warp = (int)threadIdx.z;
-  const int row = 16 * warp + lane / 4, column = lane % 4 * 2;
+  const int row = 16 * warp + lane / 4;
   A += a - warp * 16 * (IS_A ? LA : 1), B += b; /* the tiles of this step */
   float step[N / 2]; /* 4 j + q: row + 8 (q / 2), column + 8 j + q % 2 */
   tc_again again = {0, 0};
@@ -140,28 +100,15 @@ TC_FN void tc_wgmma_planes(float (&sums)[N / 2], const float *A, int a, const fl
 #elif defined(__CUDA_ARCH__)
   __trap(); /* not compiled for sm_90a */
 #else
-  again = tc_run_planes<N, MA, IS_A>(step, A, B, row);
+  again = tc_run_f32<N>(
+      step, row, [&](int line, int k) { return tc_split_of(A[tc_of_line<MA, IS_A>(line, k)]); },
+      [&](int line, int k) {
+        const int at = tc_place_f32<N>(line, line % 8, k);
+        const float whole = tc_in_planes<N>(B, line, k);
+        return tc_split{tc_size_tf32(whole) < TC_LEAST_SPLIT ? 0 : whole, B[at], B[32 * N + at]};
+      });
 #endif
-  float check = 0; /* NaN where a sum is not finite */
-#pragma unroll
-  for (int i = 0; i < N / 2; i++) check = tc_fma_f32(step[i], 0, check);
-  if (again.to > 0 || check != 0) {
-#pragma unroll 1
-    for (int i = 0; i < N / 2; i++) {
-      const int q = i % 4, own_row = row + q / 2 * 8, own_column = i / 4 * 8 + column + q % 2;
-      float own = 0;
-#pragma unroll
-      for (int j = 0; j < N / 2; j++) own = j == i ? step[j] : own;
-      own = own < 0 ? -own : own;
-      if (own * 0 == 0 && !(own >= again.from && own < again.to)) continue;
-      const float sum = tc_plain_step_of_planes<N, MA, IS_A>(A, B, own_row, own_column);
-#pragma unroll
-      for (int j = 0; j < N / 2; j++) step[j] = j == i ? sum : step[j];
-    }
-  }
-  __syncwarp(); /* its first thread says for all that they have read the tiles */
-#pragma unroll
-  for (int i = 0; i < N / 2; i++) {
-    sums[(i / 2 % 2 * (N / 8) + i / 4) * 2 + i % 2] += step[i];
-  }
+  tc_add_step_f32<N>(sums, step, again, row, [&](int own_row, int own_column) {
+    return tc_plain_step_of_planes<N, MA, IS_A>(A, B, own_row, own_column);
+  });
 }
