@@ -6,6 +6,7 @@
 See ``templates/tile_mma``, which has the tiles.
 """
 
+from collections.abc import Sequence
 from math import prod
 
 from tcdsl.costmodel.chip import Feature
@@ -284,3 +285,16 @@ def has_whole_atoms(problem: Problem, columns: int) -> bool:
     read = next(read for read in statement.reads if has_index(read, index))
     size_bytes = columns * problem.scop.arrays[read.array].dtype.size_bytes
     return read.subscripts[-1] != Index(index) or size_bytes % BOX_BYTES_A_LINE == 0
+
+
+def holds_columns(each: Sequence[Problem]) -> bool:
+    """Return whether the second-level cache holds what the columns of all products are made of."""
+    arrays: dict[str, int] = {}
+    for problem in each:
+        axes = axes_of(problem)
+        assert axes is not None
+        statement = problem.shapes[problem.lead].statement
+        index = statement.indices[axes[1][problem.lead]]
+        names = [read.array for read in statement.reads if has_index(read, index)]
+        arrays |= {name: problem.scop.arrays[name].size_bytes() or 0 for name in names}
+    return sum(arrays.values()) <= each[0].gpu.l2_bytes / 2

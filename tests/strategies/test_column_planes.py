@@ -108,6 +108,18 @@ def test_factors_whose_high_part_would_be_infinite(cuda_unit: MakeUnit, emulated
     assert np.isfinite(c).all() and abs(c[6]).min() > 1e30 and abs(c[5, 3]) < 1
 
 
+def test_low_parts_are_cut_by_a_bit(
+    cuda_unit: MakeUnit, emulated: Any
+) -> None:
+    source, shapes = source_of("nt", {"m": 64, "n": 64, "k": 256})
+    (program,) = emulated([in_planes(cuda_unit, source, shapes, (64, 8, 3))])
+    _, b = drawn(shapes)
+    c = np.empty((64, 64), np.float32)
+    program(np.eye(64, 256, dtype=np.float32) / 2, b, out=c)
+    half = b[:, :64].T / 2
+    assert (abs(c - half) <= np.spacing(abs(half))).all()
+
+
 @pytest.mark.slow_but("-126")
 @pytest.mark.parametrize("exponent", [-60, -100, -110, -126, -140])
 def test_tiny_factors_are_as_exact_as_others(

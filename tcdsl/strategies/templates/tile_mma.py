@@ -47,6 +47,7 @@ from tcdsl.strategies.tensor_operands import (
     axes_of,
     has_index,
     has_whole_atoms,
+    holds_columns,
     is_boxed,
     is_in_parts,
     loads_for,
@@ -315,7 +316,7 @@ def _swath_in_turn(each: Sequence[Problem], config: TensorConfig) -> int:
     swath = each[0].gpu.multiprocessors // columns
     if _count_cut(each[0]) != 2 or not 1 < swath < rows:
         return 0
-    return swath if swath >= SWATH_FROM_MEMORY or _holds_columns(each) else 0
+    return swath if swath >= SWATH_FROM_MEMORY or holds_columns(each) else 0
 
 
 def _turns(problem: Problem, config: TensorConfig) -> int:
@@ -347,22 +348,9 @@ def _swath(each: Sequence[Problem], rows: int) -> int:
     axes = axes_of(each[0])
     assert axes is not None
     count = -(-each[0].extent(axes[0]) // rows)
-    if _count_cut(each[0]) != 2 or (count <= SWATH and _holds_columns(each)):
+    if _count_cut(each[0]) != 2 or (count <= SWATH and holds_columns(each)):
         return 1
     return min(count, SWATH)
-
-
-def _holds_columns(each: Sequence[Problem]) -> bool:
-    """Return whether the second-level cache holds what the columns of all products are made of."""
-    arrays: dict[str, int] = {}
-    for problem in each:
-        axes = axes_of(problem)
-        assert axes is not None
-        statement = problem.shapes[problem.lead].statement
-        index = statement.indices[axes[1][problem.lead]]
-        names = [read.array for read in statement.reads if has_index(read, index)]
-        arrays |= {name: problem.scop.arrays[name].size_bytes() or 0 for name in names}
-    return sum(arrays.values()) <= each[0].gpu.l2_bytes / 2
 
 
 def _fits_grid(problem: Problem, config: TensorConfig) -> bool:
