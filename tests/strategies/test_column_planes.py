@@ -108,9 +108,7 @@ def test_factors_whose_high_part_would_be_infinite(cuda_unit: MakeUnit, emulated
     assert np.isfinite(c).all() and abs(c[6]).min() > 1e30 and abs(c[5, 3]) < 1
 
 
-def test_low_parts_are_cut_by_a_bit(
-    cuda_unit: MakeUnit, emulated: Any
-) -> None:
+def test_low_parts_are_cut_by_a_bit(cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = source_of("nt", {"m": 64, "n": 64, "k": 256})
     (program,) = emulated([in_planes(cuda_unit, source, shapes, (64, 8, 3))])
     _, b = drawn(shapes)
