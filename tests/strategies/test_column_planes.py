@@ -18,6 +18,7 @@ MakeUnit = Callable[..., Any]
 def _wherever_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
     monkeypatch.setattr("tcdsl.strategies.operand_planes.LEAST_ROWS", 1)
+    monkeypatch.setattr("tcdsl.strategies.operand_planes.LEAST_PRODUCTS", 1)
     monkeypatch.setattr("tcdsl.plan.search.WORTH", 1e3)
     monkeypatch.setattr("tcdsl.plan.rewrites.REWRITES", ())
     monkeypatch.setattr("tcdsl.plan.search.REWRITES", ())
