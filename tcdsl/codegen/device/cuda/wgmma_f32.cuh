@@ -250,10 +250,10 @@ TC_FN void tc_add_step_f32(float (&sums)[N / 2], float (&step)[N / 2], tc_again 
                            const Plain &plain)
 {
   const int column = (int)threadIdx.x % 4 * 2;
-  float check = 0; /* NaN where a sum is not finite */
+  float check[4] = {0, 0, 0, 0}; /* NaN where a sum is not finite; several, not to wait for one */
 #pragma unroll
-  for (int i = 0; i < N / 2; i++) check = tc_fma_f32(step[i], 0, check);
-  if (again.to > 0 || check != 0) {
+  for (int i = 0; i < N / 2; i++) check[i % 4] = tc_fma_f32(step[i], 0, check[i % 4]);
+  if (again.to > 0 || check[0] + check[1] + (check[2] + check[3]) != 0) {
 #pragma unroll 1
     for (int i = 0; i < N / 2; i++) {
       const int q = i % 4, own_row = row + q / 2 * 8, own_column = i / 4 * 8 + column + q % 2;
