@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tcdsl.codegen.device.cuda import header_text, parts_for
 from tcdsl.options import Options
+from tcdsl.runtime.nvrtc import compile_cuda
 from tcdsl.testing.comparison import check
-from tests.strategies.test_split_products import FORMS, FORMS_AROUND, drawn, source_of
+from tests.strategies.test_split_products import FORMS, FORMS_AROUND, drawn, needs_nvrtc, source_of
 
 MakeUnit = Callable[..., Any]
 
@@ -169,3 +171,12 @@ def test_products_share_planes(cuda_unit: MakeUnit) -> None:
     }"""
     unit = cuda_unit(source, (256, 256), (256, 256), (256, 256))
     assert sum("planes" in one.kernel for one in unit.done.plan.weighed) == 1
+
+
+@needs_nvrtc
+def test_four_warps_keep_their_sums_in_registers(cuda_unit: MakeUnit) -> None:
+    source, shapes = source_of("nn", {"m": 512, "n": 512, "k": 512})
+    unit = in_planes(cuda_unit, source, shapes, (128, 8, 4))
+    text = header_text(parts_for(unit.source.functions)) + unit.source.text
+    ptx = compile_cuda(text, unit.source.arch("sm_90"), ptx=True).decode()
+    assert ptx.count("wgmma.mma_async") == 12 and ".local" not in ptx
