@@ -28,7 +28,7 @@ BOX_BYTES_PER_CYCLE = 72  # that come to a multiprocessor at most
 # Of products of float32 in parts, all waits of a step (benchmarks/split_products.py, H200).
 SPLIT_PRODUCTS, SPLIT_REGISTERS = 3, 32
 SPLIT_CYCLES = 0.78, 500, 9  # rate, cycles of a step, and of each of its columns
-PLANES_CYCLES = 0.9, 150, 12  # the same where columns have parts in memory
+PLANES_CYCLES = 1.0, 140, 0  # where columns have parts in memory: tiles of 128 x 128 (H200)
 PROMOTED_INSTRUCTIONS = 2  # of each result and step: set to 0, and added
 # Of a step, during which the next ones' operands come, if groups of four warps add by turns (H100).
 PROMOTED_CYCLES = 250

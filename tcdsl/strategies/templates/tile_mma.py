@@ -93,8 +93,9 @@ BOX_SHAPES = (
 JOINT_SHAPES = ((16, 64, 8, 1),)  # of several products, too: as many sums as of more columns
 BOX_STAGES = (4, 6, 3, 8, 12)
 # Of float32 in parts: as many accumulators again hold what was added before the step.
-SPLIT_SPACE = ((16, 128, 4, 1), (16, 128, 8, 1), (16, 64, 4, 1)), (3, 4, 2)
-PLANE_SPACE = ((16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 8, 1)), (4, 3, 2)
+Space = tuple[tuple[tuple[int, int, int, int], ...], tuple[int, ...]]
+SPLIT_SPACE: Space = ((16, 128, 4, 1), (16, 128, 8, 1), (16, 64, 4, 1)), (3, 4, 2)
+PLANE_SPACE: Space = ((16, 128, 8, 1), (16, 64, 8, 1)), (4, 3, 2)
 SWATH = 8
 SWATH_FROM_MEMORY = 4  # at least, of columns that the second-level cache does not hold (H100)
 LEAST_STEPS = 4  # of a block that shares sums
@@ -243,7 +244,8 @@ def _configs(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
     element = operands_of(problem)[0].dtype
     if is_in_parts(problem):
         in_planes = are_columns_in_planes(problem)
-        for shape, stages in product(*(PLANE_SPACE if in_planes else SPLIT_SPACE)):
+        of_parts, depths = PLANE_SPACE if in_planes else SPLIT_SPACE
+        for shape, stages in product(of_parts, depths):
             swath = _swath(each, shape[0] * shape[2])
             step = BOX_BYTES_A_LINE // element.size_bytes
             yield TensorConfig(*shape, step, stages, WARPS, BOXES, swath)
@@ -277,6 +279,7 @@ def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[Te
     assert axes is not None
     may_share = not axes[3] and _count_cut(problem) < len(problem.gpu.grid)
     is_alone = len(problem.group.members) == 1  # a kernel after it would add up the sums
+    in_planes = are_columns_in_planes(problem)
     terms = problem.shapes[problem.lead].extents[axes[2]]
     for config in configs:
         yield config
@@ -292,7 +295,7 @@ def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[Te
             own = replace(config, chunks=chunks, swath=1)
             if is_alone:
                 yield own
-            if _tiles(problem, config) <= MAX_TICKETS:
+            if _tiles(problem, config) <= MAX_TICKETS and not in_planes:  # see code_choices.py
                 yield replace(own, is_finished=True)
 
 

@@ -62,36 +62,29 @@ TC_FN void tc_wgmma_planes(float (&sums)[N / 2], const float *A, int a, const fl
   float step[N / 2]; /* 4 j + q: row + 8 (q / 2), column + 8 j + q % 2 */
   tc_again again = {0, 0};
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  float x[4][4];
+  uint32_t high[4][4], low[4][4], least = ~0u;
 #pragma unroll
   for (int k = 0; k < 4; k++)
 #pragma unroll
     for (int q = 0; q < 4; q++) {
       const int term = lane % 4 + q / 2 * 4, line = row + q % 2 * 8;
-      x[k][q] = A[IS_A ? tc_place_f32<MA>(line, lane / 4, 8 * k + term)
-                       : tc_place_f32<MA>(8 * k + term, term, line)];
+      const float x = A[IS_A ? tc_place_f32<MA>(line, lane / 4, 8 * k + term)
+                             : tc_place_f32<MA>(8 * k + term, term, line)];
+      const uint32_t size = tc_size_tf32(x);
+      least = size < least ? size : least;
+      high[k][q] = tc_high_tf32(x);
+      low[k][q] = tc_low_tf32(x, high[k][q]);
     }
   const uint64_t y_high = tc_matrix(B, 0), y_low = tc_matrix(B + 32 * N, 0);
-  uint32_t high[4][4], low[4][4], least = ~0u;
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-  for (int k = 0; k < 4; k++) { /* 8 terms are 32 bytes of a line; the next are made meanwhile */
-#pragma unroll
-    for (int q = 0; q < 4; q++) {
-      high[k][q] = tc_high_tf32(x[k][q]);
-      low[k][q] = tc_low_tf32(x[k][q], high[k][q]);
-    }
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+  for (int k = 0; k < 4; k++) { /* 8 terms are 32 bytes of a line */
     tc_multiply_tf32(step, low[k], y_high + 2 * k, k > 0);
     tc_multiply_tf32(step, high[k], y_low + 2 * k, 1);
   }
 #pragma unroll
   for (int k = 0; k < 4; k++) tc_multiply_tf32(step, high[k], y_high + 2 * k, 1);
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-#pragma unroll
-  for (int i = 0; i < 16; i++) {
-    const uint32_t size = tc_size_tf32(x[i / 4][i % 4]);
-    least = size < least ? size : least;
-  }
   const bool is_odd = __any_sync(0xffffffffu, tc_is_odd_tf32(least));
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
