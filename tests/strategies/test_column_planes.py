@@ -9,9 +9,17 @@ import pytest
 
 from tcdsl.codegen.device.cuda import header_text, parts_for
 from tcdsl.options import Options
+from tcdsl.rewrites.scop.column_planes import makes_planes
 from tcdsl.runtime.nvrtc import compile_cuda
+from tcdsl.strategies.asked import data_of
 from tcdsl.testing.comparison import check
-from tests.strategies.test_split_products import FORMS, FORMS_AROUND, drawn, needs_nvrtc, source_of
+from tests.strategies.test_split_products import (
+    FORMS,
+    FORMS_AROUND,
+    drawn,
+    needs_nvrtc,
+    source_of,
+)
 
 MakeUnit = Callable[..., Any]
 
@@ -26,20 +34,28 @@ def _wherever_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tcdsl.plan.search.REWRITES", ())
 
 
+def asked(
+    cuda_unit: MakeUnit, source: str, shapes: Any, tile: tuple[int, ...], *, are_planes_asked: bool
+) -> Any:
+    """Return the unit with the product in tiles of *tile* columns, warps and stages."""
+    plan = cuda_unit(source, *shapes).done.plan
+    name = next(one.site for one in plan.tried if one.rewrite == "columns in two planes")
+    columns, warps, stages = tile
+    choices = data_of(plan.weighed, "cuda")
+    kernels = [one for one in choices["kernels"] if makes_planes(one["kernel"])]
+    choice = {
+        "kernel": next(k.kernel for k in plan.weighed if name in k.kernel.split("+")),
+        "template": "tile_mma", "rows": 16, "columns": columns, "warp_rows": warps,
+        "warp_columns": 1, "step": 32, "stages": stages, "together": 4, "loader": "boxes",
+        "swath": 1,
+    }  # fmt: skip
+    choices["kernels"] = [*(kernels if are_planes_asked else ()), choice]
+    return cuda_unit(source, *shapes, options=replace(Options(), choices=choices))
+
+
 def in_planes(cuda_unit: MakeUnit, source: str, shapes: Any, tile: tuple[int, ...]) -> Any:
     """Return the unit with columns in planes, in tiles of *tile* columns, warps and stages."""
-    unit = cuda_unit(source, *shapes)
-    plan = unit.done.plan
-    name = next(one.site for one in plan.tried if one.rewrite == "columns in two planes")
-    weighed = next(one for one in plan.weighed if name in one.kernel.split("+"))
-    columns, warps, stages = tile
-    choice = {
-        "kernel": weighed.kernel, "template": "tile_mma", "rows": 16, "columns": columns,
-        "warp_rows": warps, "warp_columns": 1, "step": 32, "stages": stages, "together": 4,
-        "loader": "boxes", "swath": 1,
-    }  # fmt: skip
-    choices = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
-    unit = cuda_unit(source, *shapes, options=replace(Options(), choices=choices))
+    unit = asked(cuda_unit, source, shapes, tile, are_planes_asked=True)
     assert "tc_wgmma_planes" in unit.source.functions and not unit.done.is_fallback
     return unit
 
@@ -180,3 +196,9 @@ def test_four_warps_keep_their_sums_in_registers(cuda_unit: MakeUnit) -> None:
     text = header_text(parts_for(unit.source.functions)) + unit.source.text
     ptx = compile_cuda(text, unit.source.arch("sm_90"), ptx=True).decode()
     assert ptx.count("wgmma.mma_async") == 12 and ".local" not in ptx
+
+
+def test_other_choices_leave_factors_as_they_are(cuda_unit: MakeUnit) -> None:
+    source, shapes = source_of("nt", {"m": 256, "n": 256, "k": 256})
+    unit = asked(cuda_unit, source, shapes, (64, 4, 3), are_planes_asked=False)
+    assert "tc_wgmma_f32" in unit.source.functions and not unit.done.is_fallback

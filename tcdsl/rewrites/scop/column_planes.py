@@ -62,6 +62,11 @@ def is_planes(array: str) -> bool:
     return SUFFIX in array
 
 
+def makes_planes(name: str) -> bool:
+    """Return whether the statement *name* makes planes."""
+    return SUFFIX.replace(".", "_") in name
+
+
 def plain_factors(statement: Statement) -> tuple[Load, Load] | None:
     """Return the two elements of float32 that *statement* adds products of, or None."""
     value, reduction = statement.value, statement.reduction
