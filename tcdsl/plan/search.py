@@ -93,7 +93,8 @@ def with_rewrites(
     best = planned(scop)
     tried: list[Tried] = []
     asked = rewrites_by_options(options)
-    others = (*REWRITES, *of_parts(options, gpu), *library_rewrites(options, gpu))
+    # A library's call is for the product as it is: of planes it would be none.
+    others = (*REWRITES, *library_rewrites(options, gpu), *of_parts(options, gpu))
     along = along_terms(options)
     every = (along, *OF_FACTORS, *asked, along, *others) if options.fuse != "none" else asked
     for rewrite in every:
