@@ -26,8 +26,9 @@ END_CYCLES, RESULT_CYCLES = 2000, 0.03
 SHUFFLE_CYCLES = 1.0  # of a warp: a multiprocessor exchanges 32 values of 4 bytes a cycle (guide)
 # From 40 configurations of products of 2048 and 4096 on an H200.
 # Of products of float32 in parts, all waits of a step (benchmarks/split_products.py, H200).
-SPLIT_RATE, SPLIT_PRODUCTS, SPLIT_REGISTERS = 0.78, 3, 32
-SPLIT_CYCLES, SPLIT_COLUMN_CYCLES = 330, 6  # of a step, and of each of its columns
+SPLIT_PRODUCTS, SPLIT_REGISTERS = 3, 32
+SPLIT_CYCLES = 0.78, 330, 6  # rate, cycles of a step, and of each of its columns
+PLANES_CYCLES = 1.0, 140, 0  # where columns have parts in memory: tiles of 128 x 128 (H200)
 PROMOTED_INSTRUCTIONS = 2  # of each result and step: set to 0, and added
 # Of a step, during which the next ones' operands come, if groups of four warps add by turns (H100).
 PROMOTED_CYCLES = 250
@@ -71,6 +72,7 @@ class TensorWork:
     factors: tuple[int, int] = (1, 1)  # tiles of rows, and of columns, of a step
     stores: int = 1  # tiles of results that are stored
     fold_steps: float = 0.0  # of a tile: values that warps exchange to fold columns
+    in_planes: bool = False  # columns have parts in memory
 
     def work(self, chip: Chip) -> Work:
         """Return the kernel's work."""
@@ -120,13 +122,16 @@ class TensorWork:
             added = float(self.blocks) * warps * self.rows * self.columns * steps
             instructions += PROMOTED_INSTRUCTIONS * added
         if self.is_split:
-            share = SPLIT_RATE / SPLIT_PRODUCTS
-            of_step = SPLIT_CYCLES + SPLIT_COLUMN_CYCLES * self.columns
+            rate, of_step, of_column = PLANES_CYCLES if self.in_planes else SPLIT_CYCLES
+            share = rate / SPLIT_PRODUCTS
+            of_step += of_column * self.columns
             chain = Chain(dram_loads=1, cycles=of_step * steps + self._ends())
             fragments += self.rows * self.columns // WARP + SPLIT_REGISTERS
-            parts_bytes = 2 * self.columns * across * self.step * element_bytes
-            # Columns are read, their parts written, and read by each product of 64 rows.
-            lines_read = 3 * self.columns + along * self.rows * (1 + 3 * self.columns / GROUP_ROWS)
+            lines_read = along * self.rows * (1 + 3 * self.columns / GROUP_ROWS)
+            if not self.in_planes:  # columns are read, their parts written
+                parts_bytes = 2 * self.columns * across * self.step * element_bytes
+                lines_read += 3 * self.columns
+            # Parts are read by each product of 64 rows.
             loaded = float(self.blocks) * terms * lines_read * element_bytes
         return Work(
             self.blocks, WARP * (warps + self.is_boxed),

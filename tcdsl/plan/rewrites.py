@@ -7,12 +7,14 @@ to take less time, and keeps why it did not where they would take more.
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
+from tcdsl.costmodel.chip import Chip, Feature
 from tcdsl.lang.comprehension import Index
-from tcdsl.lang.types.dtypes import FLOAT8, DType
+from tcdsl.lang.types.dtypes import FLOAT8, FLOAT32, DType
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.added_sums import added, why_not_added
+from tcdsl.rewrites.scop.column_planes import makes_planes
 from tcdsl.rewrites.scop.common_subexpressions import why_not_shared, with_shared
 from tcdsl.rewrites.scop.computed_factors import computed_first, why_not_computed_first
 from tcdsl.rewrites.scop.extreme_places import place_after, why_not_after
@@ -25,6 +27,7 @@ from tcdsl.rewrites.scop.repacking import repacked, why_not_repacked
 from tcdsl.rewrites.scop.separate_sums import separate, why_not_separate
 from tcdsl.rewrites.scop.stored_conditions import why_not_stored_first, with_stored_condition
 from tcdsl.rewrites.scop.widening import why_not_widened, widened
+from tcdsl.strategies.asked import asked_for
 from tcdsl.strategies.operand_orders import (
     BYTES,
     WORDS,
@@ -33,6 +36,8 @@ from tcdsl.strategies.operand_orders import (
     with_orders,
     with_orders_along,
 )
+from tcdsl.strategies.operand_planes import columns_for, with_columns_in_planes
+from tcdsl.strategies.tensor_types import is_split
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +228,25 @@ _ALONG = {"tf32": WORDS, "float8": FLOAT8}
 def rewrites_by_options(options: Options) -> tuple[Rewrite, ...]:
     """Return the rewrites that *options* ask for, and that are tried before all others."""
     return _ASKED.get(options.precision, ())
+
+
+def of_parts(options: Options, gpu: Chip) -> tuple[Rewrite, ...]:
+    """Return what makes parts of factors beforehand, where products are made of parts.
+
+    Not where kernels are asked for, and none that makes planes.
+    """
+    if not (is_split(FLOAT32, options) and gpu.has(Feature.WARPGROUP_PRODUCTS)):
+        return ()
+    asked = {name for kernel in asked_for(options) for name in kernel.split("+")}
+    are_asked = any(makes_planes(name) for name in asked)
+
+    def why_not(scop: Scop, name: str) -> str | None:
+        if name in asked and not are_asked:
+            return "other choices are asked for"
+        columns = columns_for(scop, name)
+        return columns if isinstance(columns, str) else None
+
+    return (Rewrite("columns in two planes", _products, why_not, with_columns_in_planes),)
 
 
 def along_terms(options: Options) -> Rewrite:

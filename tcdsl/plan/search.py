@@ -19,7 +19,7 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options, is_reassociated
 from tcdsl.plan.library_rewrite import library_rewrites
 from tcdsl.plan.moves import Merge, NoMerge, in_order, merged, merges
-from tcdsl.plan.rewrites import OF_FACTORS, REWRITES, along_terms, rewrites_by_options
+from tcdsl.plan.rewrites import OF_FACTORS, REWRITES, along_terms, of_parts, rewrites_by_options
 from tcdsl.plan.state import Evaluator, State
 from tcdsl.poly.scop import Scop
 from tcdsl.schedule.fusion import Group
@@ -93,7 +93,8 @@ def with_rewrites(
     best = planned(scop)
     tried: list[Tried] = []
     asked = rewrites_by_options(options)
-    others = (*REWRITES, *library_rewrites(options, gpu))
+    # A library's call is for the product as it is: of planes it would be none.
+    others = (*REWRITES, *library_rewrites(options, gpu), *of_parts(options, gpu))
     along = along_terms(options)
     every = (along, *OF_FACTORS, *asked, along, *others) if options.fuse != "none" else asked
     for rewrite in every:

@@ -38,6 +38,7 @@ from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.column_planes import is_planes
 from tcdsl.strategies.problem import Problem, own_analysis
 from tcdsl.strategies.sketch import Axis, Terms
 from tcdsl.strategies.tile_folds import shared_axis
@@ -195,7 +196,9 @@ def factors_of(problem: Problem, terms: Sequence[Terms]) -> tuple[Factor, ...]:
         for number, read in enumerate(reads):
             is_one = sum(read.array == other.array for other in reads) == 1
             apart = () if is_one and not is_one_sum(problem) else (own.product, number)
-            key = read.array, _subscripts(problem, own, read), apart
+            key: object = read.array, _subscripts(problem, own, read), apart
+            if is_planes(read.array):  # one tile for both
+                key = read.array, _subscripts(problem, own, read)[1:]
             found.setdefault(key, []).append((own.product, number))
     return tuple(Factor(_array(problem, *uses[0]), tuple(uses)) for uses in found.values())
 

@@ -138,7 +138,7 @@ class Tensor:
     tiles of rows before they have other columns; *in_turn*, each has such tiles of all rows, one
     after another.  Blocks that share sums have *chunk* terms each; *is_finished*, the last of them
     adds these up, and computes what else there is of the sums.  If the products are *is_one_sum*,
-    the steps of each follow those of the one before it.
+    the steps of each follow those of the one before it.  Columns *in_planes* have parts in memory.
     """
 
     row: Axis
@@ -152,6 +152,7 @@ class Tensor:
     in_turn: bool = False
     is_finished: bool = False
     is_one_sum: bool = False
+    in_planes: bool = False
 
     @property
     def products(self) -> tuple[str, ...]:
@@ -160,6 +161,8 @@ class Tensor:
     @property
     def n_sums(self) -> int:
         """How many sums a thread holds at each place of its tile."""
+        if self.in_planes:  # of a step, too
+            return 2
         return 1 if self.is_one_sum else len(self.terms)
 
 

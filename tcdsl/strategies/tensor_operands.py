@@ -6,6 +6,7 @@
 See ``templates/tile_mma``, which has the tiles.
 """
 
+from collections.abc import Sequence
 from math import prod
 
 from tcdsl.costmodel.chip import Feature
@@ -13,6 +14,7 @@ from tcdsl.costmodel.locality import array_strides, coefficient_of
 from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, Operator, walk
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array
+from tcdsl.rewrites.scop.column_planes import is_planes, planes_of
 from tcdsl.strategies.fragments import vector_of
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Axis
@@ -47,6 +49,11 @@ def why_not_split(problem: Problem) -> str | None:
     step = BOX_BYTES_A_LINE // operands_of(problem)[0].dtype.size_bytes
     if others * (extents[axes[2]] - -(-extents[axes[2]] // step)) < SPLIT_TERMS:
         return "its sums are too short to be as accurate in three products of tf32"
+    if are_columns_in_planes(problem):
+        statement, (rows, _, _, _) = problem.shapes[problem.lead].statement, axes
+        index = statement.indices[rows[problem.lead]]
+        if any(is_planes(r.array) and has_index(r, index) for r in _reads(problem)):
+            return "what is in planes are its rows"
     return why_not_boxes(problem)
 
 
@@ -57,13 +64,30 @@ def why_not_factors(problem: Problem) -> str | None:
     if reduction is None or reduction.operator is not Operator.ADD:
         return "it is no sum"
     factors = [value.left, value.right] if isinstance(value, Binary) and value.op == "*" else []
-    loads = [f.operand if isinstance(f, Cast) else f for f in factors]
-    types = [load.dtype for load in loads if isinstance(load, Load)]
-    if len(loads) != 2 or len(types) != 2:
+    loads = [_loads_of(factor) for factor in factors]
+    if len(loads) != 2 or not all(loads):
         return "its summands are not products of two elements"
+    types = [own[0].dtype for own in loads]
     if reason := why_not_made(types, reduction.dtype, problem.gpu, problem.options):
         return reason
-    return "it has one operand" if len(statement.reads) != 2 else None
+    if sum(map(len, loads)) != len(statement.reads):
+        return "it has one operand"
+    are_split = is_split(types[0], problem.options)
+    return None if are_split or len(statement.reads) == 2 else "its factor in planes is no other"
+
+
+def _loads_of(factor: Expr) -> tuple[Load, ...]:
+    """Return the element that *factor* is, or its high and its low part; () if it is none."""
+    if (planes := planes_of(factor)) is not None:
+        return planes
+    load = factor.operand if isinstance(factor, Cast) else factor
+    return (load,) if isinstance(load, Load) else ()
+
+
+@analysis
+def are_columns_in_planes(problem: Problem) -> bool:
+    """Return whether the parts of the columns' operand are in memory (column_planes.py)."""
+    return any(is_planes(array.name) for array in operands_of(problem))
 
 
 @analysis
@@ -79,7 +103,7 @@ def axes_of(problem: Problem) -> Axes | None:
     common = [
         d
         for d in reduced
-        if all(Index(statement.indices[d]) in r.subscripts for r in statement.reads)
+        if all(Index(statement.indices[d]) in r.subscripts for r in _reads(problem))
     ]
     if not common:
         return None
@@ -125,7 +149,8 @@ def _is_only_in(problem: Problem, axis: Axis, number: int) -> bool:
     """Return whether the index of *axis* is in the read *number* of the lead, alone there."""
     statement = problem.shapes[problem.lead].statement
     index = statement.indices[axis[problem.lead]]
-    mine, other = statement.reads[number], statement.reads[1 - number]
+    reads = _reads(problem)
+    mine, other = reads[number], reads[1 - number]
     return has_index(mine, index) and not has_index(other, index)
 
 
@@ -195,7 +220,7 @@ def why_not_boxes(problem: Problem) -> str | None:
     gpu = problem.gpu
     if not (gpu.has(Feature.WARPGROUP_PRODUCTS) and gpu.has(Feature.BULK_COPY)):
         return f"{gpu.arch} has no bulk copies of boxes (TMA)"
-    for read in problem.shapes[problem.lead].statement.reads:
+    for read in _reads(problem):
         array = problem.scop.arrays[read.array]
         if array.rank > BOX_RANK:
             return f"{read.array} has too many dimensions"
@@ -224,7 +249,13 @@ def operands_of(problem: Problem) -> list[Array]:
 
 
 def _reads(problem: Problem) -> tuple[Access, ...]:
-    return problem.shapes[problem.lead].statement.reads
+    """Return the reads of the factors, of one in planes that of its high part."""
+    statement = problem.shapes[problem.lead].statement
+    value = statement.value
+    assert isinstance(value, Binary), "why_not_factors"
+    firsts = {_loads_of(factor)[0] for factor in (value.left, value.right)}
+    found = {(load.tensor, load.subscripts) for load in firsts}
+    return tuple(read for read in statement.reads if (read.array, read.subscripts) in found)
 
 
 def loads_for(problem: Problem) -> tuple[int, int]:
@@ -240,7 +271,7 @@ def _are_along(problem: Problem, axes: Axes) -> tuple[bool, bool]:
     """Return whether neighbours in the rows' and in the columns' operand are along the terms."""
     statement, (row, column, term, _) = problem.shapes[problem.lead].statement, axes
     own = [statement.indices[axis[problem.lead]] for axis in (row, column)]
-    rows, columns = (next(r for r in statement.reads if has_index(r, index)) for index in own)
+    rows, columns = (next(r for r in _reads(problem) if has_index(r, index)) for index in own)
     last = Index(statement.indices[term])
     return rows.subscripts[-1] == last, columns.subscripts[-1] == last
 
@@ -254,3 +285,16 @@ def has_whole_atoms(problem: Problem, columns: int) -> bool:
     read = next(read for read in statement.reads if has_index(read, index))
     size_bytes = columns * problem.scop.arrays[read.array].dtype.size_bytes
     return read.subscripts[-1] != Index(index) or size_bytes % BOX_BYTES_A_LINE == 0
+
+
+def holds_columns(each: Sequence[Problem]) -> bool:
+    """Return whether the second-level cache holds what the columns of all products are made of."""
+    arrays: dict[str, int] = {}
+    for problem in each:
+        axes = axes_of(problem)
+        assert axes is not None
+        statement = problem.shapes[problem.lead].statement
+        index = statement.indices[axes[1][problem.lead]]
+        names = [read.array for read in statement.reads if has_index(read, index)]
+        arrays |= {name: problem.scop.arrays[name].size_bytes() or 0 for name in names}
+    return sum(arrays.values()) <= each[0].gpu.l2_bytes / 2

@@ -109,9 +109,7 @@ def why_not_folded(problem: Problem, name: str, row: Axis, column: Axis) -> str 
         return f"{name}: {reason}"
     roles = problem.shapes[lead].roles  # a value for each term of the lead is none for its results
     own = {
-        axis[lead]: axis[name]
-        for axis in problem.group.axes
-        if roles[axis[lead]] is Role.PARALLEL
+        axis[lead]: axis[name] for axis in problem.group.axes if roles[axis[lead]] is Role.PARALLEL
     }
     reduced = [dim for dim, role in enumerate(shape.roles) if role is not Role.PARALLEL]
     along = [own.get(axis[lead]) for axis in (row, column)]

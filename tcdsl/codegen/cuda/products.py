@@ -24,6 +24,7 @@ from tcdsl.lang.types.dtypes import BFLOAT16
 from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, Loop, LoopKind
 from tcdsl.poly.scop import Access, Accumulation, Statement
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.column_planes import N_PLANES, is_planes, planes_of
 from tcdsl.schedule.placement import Placement, Placements
 
 ROWS, COLUMNS, BYTES = 16, 8, 32  # of an instruction; bytes along the terms: see mma.cuh
@@ -127,6 +128,8 @@ def product(printer: CudaStatementPrinter, node: loop_ast.AstNode, fragment: Fra
     function = "tc_wgmma" if is_group else "tc_mma"
     if statement.accumulation is Accumulation.SPLIT:
         function, sizes[1] = "tc_wgmma_f32", fragment.groups
+        if any(is_planes(read.array) for read in statement.reads):
+            function, sizes = "tc_wgmma_planes", [sizes[0], *sizes[2:]]
     elif types[0].is_half:
         sizes.insert(0, int(types[0] == BFLOAT16))
     else:
@@ -150,12 +153,16 @@ def variables_of(node: loop_ast.AstNode) -> Iterator[str]:
 def _operand(statement: Statement, dim: int, placements: Placements) -> Access:
     """Return the read of *statement* in whose tile elements differ along dimension *dim*."""
     index = statement.indices[dim]
-    (found,) = (
+    found = [
         read
         for read in statement.reads
         if any(_mentions(s, index) for s in _inside(read, placements[read.array]))
-    )
-    return found
+    ]
+    if (value := statement.value) is not None and len(found) == N_PLANES:
+        high = next(own[0] for node in walk(value) if (own := planes_of(node)) is not None)
+        found = [read for read in found if read.subscripts == high.subscripts]
+    (one,) = found
+    return one
 
 
 def _inside(read: Access, tile: Placement) -> list[Expr]:

@@ -20,14 +20,19 @@ from tcdsl.poly.lowering import box, builder_of
 from tcdsl.poly.scop import Array, Scop, Statement, Storage
 from tcdsl.rewrites.scop.assignment import assignment, element, with_own_reads
 
+ORDERED = ".ordered"
 
-def why_not_reordered(scop: Scop, name: str, array: str) -> str | None:
-    """Return why the statement *name* cannot read a copy of *array*, or None."""
+
+def why_not_reordered(scop: Scop, name: str, array: str, kind: str = ORDERED) -> str | None:
+    """Return why the statement *name* cannot read a copy of *array*, or None.
+
+    :arg kind: of copies, by which their names begin after the array's: those of one are shared.
+    """
     source = scop.arrays[array]
     extents = (*source.origin, *source.shape)
     if source.skew is not None or not all(isinstance(extent, int) for extent in extents):
         return "its sizes are open, or its rows skewed"
-    later = scop.statements[_copied_at(scop, name, array) :]
+    later = scop.statements[_copied_at(scop, name, array, kind) :]
     if any(write.array == array for statement in later for write in statement.writes):
         return f"{array} is written after it could be copied"
     return None
@@ -41,7 +46,7 @@ def reordered(scop: Scop, name: str, array: str, last: int) -> Scop:
     statement, source = scop.by_name[name], scop.arrays[array]
     order = [*(dim for dim in range(source.rank) if dim != last), last]
     own = Array(
-        f"{array}.ordered{last}", source.dtype, tuple(source.origin[d] for d in order),
+        f"{array}{ORDERED}{last}", source.dtype, tuple(source.origin[d] for d in order),
         tuple(source.shape[d] for d in order), Storage.SCRATCH,
     )  # fmt: skip
     is_there = own.name in scop.arrays
@@ -50,20 +55,20 @@ def reordered(scop: Scop, name: str, array: str, last: int) -> Scop:
     statements = [reader if s is statement else s for s in scop.statements]
     if not is_there:
         copy = _copy(wide, statement, source, own, order)
-        statements.insert(_place(scop, statement), copy)
+        statements.insert(place_before(scop, statement), copy)
     return wide.with_statements(tuple(statements))
 
 
-def _place(scop: Scop, statement: Statement) -> int:
+def place_before(scop: Scop, statement: Statement) -> int:
     """Return where a copy for *statement* goes: before what belongs to it."""
     names = [s.source_name for s in scop.statements]
     return names.index(statement.source_name)
 
 
-def _copied_at(scop: Scop, name: str, array: str) -> int:
-    """Return where the first copy of *array* in another order is, or one for *name* would go."""
-    place = _place(scop, scop.by_name[name])
-    writes = (s.write.array.startswith(f"{array}.ordered") for s in scop.statements[:place])
+def _copied_at(scop: Scop, name: str, array: str, kind: str) -> int:
+    """Return where the first copy of a *kind* of *array* is, or one for *name* would go."""
+    place = place_before(scop, scop.by_name[name])
+    writes = (s.write.array.startswith(f"{array}{kind}") for s in scop.statements[:place])
     return next((n for n, is_copy in enumerate(writes) if is_copy), place)
 
 

@@ -43,9 +43,11 @@ from tcdsl.strategies.templates import column, row, tile_simt
 from tcdsl.strategies.tensor_operands import (
     BOX_BYTES_A_LINE,
     STEPS,
+    are_columns_in_planes,
     axes_of,
     has_index,
     has_whole_atoms,
+    holds_columns,
     is_boxed,
     is_in_parts,
     loads_for,
@@ -91,7 +93,9 @@ BOX_SHAPES = (
 JOINT_SHAPES = ((16, 64, 8, 1),)  # of several products, too: as many sums as of more columns
 BOX_STAGES = (4, 6, 3, 8, 12)
 # Of float32 in parts: as many accumulators again hold what was added before the step.
-SPLIT_SHAPES, SPLIT_STAGES = ((16, 128, 4, 1), (16, 128, 8, 1), (16, 64, 4, 1)), (3, 4, 2)
+Space = tuple[tuple[tuple[int, int, int, int], ...], tuple[int, ...]]
+SPLIT_SPACE: Space = ((16, 128, 4, 1), (16, 128, 8, 1), (16, 64, 4, 1)), (3, 4, 2)
+PLANE_SPACE: Space = ((16, 128, 8, 1), (16, 64, 8, 1)), (4, 3, 2)
 SWATH = 8
 SWATH_FROM_MEMORY = 4  # at least, of columns that the second-level cache does not hold (H100)
 LEAST_STEPS = 4  # of a block that shares sums
@@ -239,7 +243,9 @@ def _configs(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
     problem = each[0]
     element = operands_of(problem)[0].dtype
     if is_in_parts(problem):
-        for shape, stages in product(SPLIT_SHAPES, SPLIT_STAGES):
+        in_planes = are_columns_in_planes(problem)
+        of_parts, depths = PLANE_SPACE if in_planes else SPLIT_SPACE
+        for shape, stages in product(of_parts, depths):
             swath = _swath(each, shape[0] * shape[2])
             step = BOX_BYTES_A_LINE // element.size_bytes
             yield TensorConfig(*shape, step, stages, WARPS, BOXES, swath)
@@ -273,6 +279,7 @@ def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[Te
     assert axes is not None
     may_share = not axes[3] and _count_cut(problem) < len(problem.gpu.grid)
     is_alone = len(problem.group.members) == 1  # a kernel after it would add up the sums
+    in_planes = are_columns_in_planes(problem)
     terms = problem.shapes[problem.lead].extents[axes[2]]
     for config in configs:
         yield config
@@ -288,7 +295,7 @@ def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[Te
             own = replace(config, chunks=chunks, swath=1)
             if is_alone:
                 yield own
-            if _tiles(problem, config) <= MAX_TICKETS:
+            if _tiles(problem, config) <= MAX_TICKETS and not in_planes:  # see code_choices.py
                 yield replace(own, is_finished=True)
 
 
@@ -312,7 +319,7 @@ def _swath_in_turn(each: Sequence[Problem], config: TensorConfig) -> int:
     swath = each[0].gpu.multiprocessors // columns
     if _count_cut(each[0]) != 2 or not 1 < swath < rows:
         return 0
-    return swath if swath >= SWATH_FROM_MEMORY or _holds_columns(each) else 0
+    return swath if swath >= SWATH_FROM_MEMORY or holds_columns(each) else 0
 
 
 def _turns(problem: Problem, config: TensorConfig) -> int:
@@ -344,22 +351,9 @@ def _swath(each: Sequence[Problem], rows: int) -> int:
     axes = axes_of(each[0])
     assert axes is not None
     count = -(-each[0].extent(axes[0]) // rows)
-    if _count_cut(each[0]) != 2 or (count <= SWATH and _holds_columns(each)):
+    if _count_cut(each[0]) != 2 or (count <= SWATH and holds_columns(each)):
         return 1
     return min(count, SWATH)
-
-
-def _holds_columns(each: Sequence[Problem]) -> bool:
-    """Return whether the second-level cache holds what the columns of all products are made of."""
-    arrays: dict[str, int] = {}
-    for problem in each:
-        axes = axes_of(problem)
-        assert axes is not None
-        statement = problem.shapes[problem.lead].statement
-        index = statement.indices[axes[1][problem.lead]]
-        names = [read.array for read in statement.reads if has_index(read, index)]
-        arrays |= {name: problem.scop.arrays[name].size_bytes() or 0 for name in names}
-    return sum(arrays.values()) <= each[0].gpu.l2_bytes / 2
 
 
 def _fits_grid(problem: Problem, config: TensorConfig) -> bool:
@@ -411,7 +405,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         if config.chunks > 1 else 0.0, _turns(problem, config), is_in_parts(problem),
         shape.statement.is_promoted or is_cut, config.chunks if config.is_finished else 0,
         count, factors, max(1, min(count, len(written - inside))),
-        n_folded * fold_steps(config.tiles),
+        n_folded * fold_steps(config.tiles), are_columns_in_planes(problem),
     ).work(problem.gpu)  # fmt: skip
 
 
@@ -425,7 +419,7 @@ def _whole_steps(problem: Problem, step: int) -> int:
 def _count_factors(problem: Problem) -> tuple[int, int]:
     """Return how many tiles of rows and of columns a step has."""
     if is_one_sum(problem) or len(products_of(problem)) == 1:
-        return 1, 1
+        return 1, 1 + are_columns_in_planes(with_one_product(problem))
     axes, statements = axes_of(with_one_product(problem)), problem.shapes
     assert axes is not None
     row = shared_axis(problem, axes[0])
@@ -475,6 +469,8 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
         why = (*why, "the last of them adds up their sums")
     if folds:
         why = (*why, f"threads begin {', '.join(folds)}: a part for each warp's rows or columns")
+    if are_columns_in_planes(problem):
+        why = (*why, "parts of columns are in memory, those of rows in registers")
     members = whole.group.members
     return Sketch(
         members, (), dict.fromkeys(members, ()), why=why,
@@ -483,7 +479,7 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
         tensor=Tensor(
             shared_axis(products, axes[0]), shared_axis(products, axes[1]), terms, tiles,
             config.stages, config.loader == BOXES, config.swath, chunk, config.is_persistent,
-            config.is_finished, is_one_sum(products),
+            config.is_finished, is_one_sum(products), are_columns_in_planes(problem),
         ),
     )  # fmt: skip
 

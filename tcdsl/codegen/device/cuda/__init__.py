@@ -28,6 +28,7 @@
     wgmma_of                            tc_wgmma_of, tc_wgmma_of_promoted
     promoted                            tc_mma_promoted, tc_wgmma_promoted
     wgmma_f32                           tc_wgmma_f32
+    wgmma_planes                        tc_wgmma_planes
     pipeline                            tc_map, tc_begin_pipeline, tc_acquire, tc_copy_box,
                                         tc_copy_pixels, tc_await, tc_release, tc_have_registers
     overlap                             tc_begin_next_kernel, tc_await_kernels
@@ -82,7 +83,7 @@ SCALAR_PARTS: tuple[str, ...] = (
 SHARED_PARTS: tuple[str, ...] = (
     "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "atomic8",
     "ticket", "grid", "cluster", "async", "mma", "mma_of", "wgmma", "wgmma_of", "promoted",
-    "wgmma_f32", "pipeline", "overlap", "changing",
+    "wgmma_f32", "wgmma_planes", "pipeline", "overlap", "changing",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _AS_IN_C = frozenset({"powers"})  # one text for both
@@ -99,6 +100,7 @@ _NEEDS = {
     "wgmma": {"half", "vector", "mma"},
     "wgmma_of": {"half", "float8", "vector", "mma", "mma_of", "wgmma"},
     "wgmma_f32": {"half", "vector", "mma", "wgmma"},
+    "wgmma_planes": {"half", "vector", "mma", "wgmma", "wgmma_f32"},
     "promoted": {"half", "vector", "mma", "wgmma"},
     "pipeline": {"half", "vector", "mma", "wgmma"},
     "pairs": {"half", "vector"},
@@ -168,7 +170,7 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys(_GROUP_PRODUCTS, "wgmma")
         | dict.fromkeys(["tc_mma_promoted", "tc_wgmma_promoted"], "promoted")
         | dict.fromkeys(["tc_wgmma_of", "tc_wgmma_of_promoted"], "wgmma_of")
-        | {"tc_wgmma_f32": "wgmma_f32"}
+        | {"tc_wgmma_f32": "wgmma_f32", "tc_wgmma_planes": "wgmma_planes"}
         | dict.fromkeys(_PIPELINE, "pipeline")
         | dict.fromkeys(["tc_begin_next_kernel", "tc_await_kernels"], "overlap")
         | {"tc_changing": "changing"}

@@ -202,26 +202,30 @@ TC_FN float tc_plain_step(const float *A, const float *B, int row, int column)
 }
 
 #ifndef __CUDA_ARCH__
-/* What the instructions add up: 8 terms at a time, exactly, then rounded; low parts are truncated. */
-template <int N, int MA, bool IS_A, int MB, bool IS_B>
-tc_again tc_run_f32(float (&step)[N / 2], const float *A, const float *B, int row)
+struct tc_split { float whole, high, low; };
+inline tc_split tc_split_of(float x)
+{
+  const uint32_t high = tc_high_tf32(x);
+  return {x, tc_float_u32(high), tc_float_u32(tc_low_tf32(x, high))};
+}
+/* What the instructions add up: 8 terms at a time, exactly, then rounded; low parts are truncated.
+ * rows(row, term) and columns(column, term) are factors and their parts. */
+template <int N, class Rows, class Columns>
+tc_again tc_run_f32(float (&step)[N / 2], int row, const Rows &rows, const Columns &columns)
 {
   uint32_t of_a = 0, of_b = 0;
-  const auto high_of = [](float x) { return tc_float_u32(tc_high_tf32(x)); };
-  const auto low_of = [](float x) {
-    return tc_float_u32(tc_low_tf32(x, tc_high_tf32(x)) & ~0x1fffu);
-  };
+  const auto cut = [](float x) { return tc_float_u32(tc_bits_f32(x) & ~0x1fffu); };
   const int column = (int)threadIdx.x % 4 * 2;
-  float x[2][32];
+  tc_split x[2][32];
   for (int k = 0; k < 64; k++) {
-    x[k / 32][k % 32] = A[tc_of_line<MA, IS_A>(row + k / 32 * 8, k % 32)];
-    of_a |= tc_look_tf32(x[k / 32][k % 32]);
+    x[k / 32][k % 32] = rows(row + k / 32 * 8, k % 32);
+    of_a |= tc_look_tf32(x[k / 32][k % 32].whole);
   }
   for (int i = 0; i < N / 4; i++) {
-    float y[32];
+    tc_split y[32];
     for (int k = 0; k < 32; k++) {
-      y[k] = B[tc_of_line<MB, IS_B>(i / 2 * 8 + column + i % 2, k)];
-      of_b |= tc_look_tf32(y[k]);
+      y[k] = columns(i / 2 * 8 + column + i % 2, k);
+      of_b |= tc_look_tf32(y[k].whole);
     }
     for (int h = 0; h < 2; h++) {
       float &sum = step[i / 2 * 4 + h * 2 + i % 2];
@@ -230,8 +234,8 @@ tc_again tc_run_f32(float (&step)[N / 2], const float *A, const float *B, int ro
         for (int first = 0; first < 32; first += 8) {
           double exact = sum;
           for (int k = first; k < first + 8; k++)
-            exact += (double)(part == 0 ? low_of(x[h][k]) : high_of(x[h][k]))
-                     * (double)(part == 1 ? low_of(y[k]) : high_of(y[k]));
+            exact += (double)cut(part == 0 ? x[h][k].low : x[h][k].high)
+                     * (double)cut(part == 1 ? y[k].low : y[k].high);
           sum = (float)exact;
         }
     }
@@ -240,6 +244,36 @@ tc_again tc_run_f32(float (&step)[N / 2], const float *A, const float *B, int ro
 }
 #endif
 
+/* sums += step, whose sums that are not finite, or again says so of, are plain(row, column). */
+template <int N, class Plain>
+TC_FN void tc_add_step_f32(float (&sums)[N / 2], float (&step)[N / 2], tc_again again, int row,
+                           const Plain &plain)
+{
+  const int column = (int)threadIdx.x % 4 * 2;
+  float check[4] = {0, 0, 0, 0}; /* NaN where a sum is not finite; several, not to wait for one */
+#pragma unroll
+  for (int i = 0; i < N / 2; i++) check[i % 4] = tc_fma_f32(step[i], 0, check[i % 4]);
+  if (again.to > 0 || check[0] + check[1] + (check[2] + check[3]) != 0) {
+#pragma unroll 1
+    for (int i = 0; i < N / 2; i++) {
+      const int q = i % 4, own_row = row + q / 2 * 8, own_column = i / 4 * 8 + column + q % 2;
+      float own = 0;
+#pragma unroll
+      for (int j = 0; j < N / 2; j++) own = j == i ? step[j] : own;
+      own = own < 0 ? -own : own;
+      if (own * 0 == 0 && !(own >= again.from && own < again.to)) continue;
+      const float sum = plain(own_row, own_column);
+#pragma unroll
+      for (int j = 0; j < N / 2; j++) step[j] = j == i ? sum : step[j];
+    }
+  }
+  __syncwarp(); /* its first thread says for all that they have read the tiles */
+#pragma unroll
+  for (int i = 0; i < N / 2; i++) {
+    sums[(i / 2 % 2 * (N / 8) + i / 4) * 2 + i % 2] += step[i];
+  }
+}
+
 /* sums += A * B: 64 x N results of four warps, of 32 terms each.  GROUPS of four warps have the same
  * columns, and share their parts.  Operands as in tc_wgmma. */
 template <int N, int GROUPS, int LA, int MA, bool IS_A, int LB, int MB, bool IS_B>
@@ -247,7 +281,7 @@ TC_FN void tc_wgmma_f32(float (&sums)[N / 2], const float *A, int a, const float
 {
   static_assert((IS_A ? LA : MA) == 32 && (IS_B ? LB : MB) == 32, "a step has 32 terms");
   const int lane = (int)threadIdx.x, warp = (int)threadIdx.z;
-  const int row = 16 * warp + lane / 4, column = lane % 4 * 2;
+  const int row = 16 * warp + lane / 4;
   A += a - warp * 16 * (IS_A ? LA : 1), B += b; /* the tiles of this step */
   float step[N / 2]; /* 4 j + q: row + 8 (q / 2), column + 8 j + q % 2 */
   tc_again again = {0, 0};
@@ -303,28 +337,11 @@ TC_FN void tc_wgmma_f32(float (&sums)[N / 2], const float *A, int a, const float
 #elif defined(__CUDA_ARCH__)
   __trap(); /* not compiled for sm_90a */
 #else
-  again = tc_run_f32<N, MA, IS_A, MB, IS_B>(step, A, B, row);
+  again = tc_run_f32<N>(
+      step, row, [&](int line, int k) { return tc_split_of(A[tc_of_line<MA, IS_A>(line, k)]); },
+      [&](int line, int k) { return tc_split_of(B[tc_of_line<MB, IS_B>(line, k)]); });
 #endif
-  float check = 0; /* NaN where a sum is not finite */
-#pragma unroll
-  for (int i = 0; i < N / 2; i++) check = tc_fma_f32(step[i], 0, check);
-  if (again.to > 0 || check != 0) {
-#pragma unroll 1
-    for (int i = 0; i < N / 2; i++) {
-      const int q = i % 4, own_row = row + q / 2 * 8, own_column = i / 4 * 8 + column + q % 2;
-      float own = 0;
-#pragma unroll
-      for (int j = 0; j < N / 2; j++) own = j == i ? step[j] : own;
-      own = own < 0 ? -own : own;
-      if (own * 0 == 0 && !(own >= again.from && own < again.to)) continue;
-      const float sum = tc_plain_step<MA, IS_A, MB, IS_B>(A, B, own_row, own_column);
-#pragma unroll
-      for (int j = 0; j < N / 2; j++) step[j] = j == i ? sum : step[j];
-    }
-  }
-  __syncwarp(); /* its first thread says for all that they have read the tiles */
-#pragma unroll
-  for (int i = 0; i < N / 2; i++) {
-    sums[(i / 2 % 2 * (N / 8) + i / 4) * 2 + i % 2] += step[i];
-  }
+  tc_add_step_f32<N>(sums, step, again, row, [&](int own_row, int own_column) {
+    return tc_plain_step<MA, IS_A, MB, IS_B>(A, B, own_row, own_column);
+  });
 }
