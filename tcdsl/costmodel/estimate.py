@@ -62,7 +62,7 @@ from tcdsl.records import dataclass
 TAIL = 0.05  # of a kernel whose blocks all run at once; less, the more there are one after another
 OVERLAP = 3  # the power of the norm of a block's rounds of loads, and of its bytes
 SHARP = 16  # the same, of chip and multiprocessor: almost the longer of them
-TILED_SHARP = 6  # the same, of tiles (2.5 to 8 are alike for measured candidates)
+TILED_SHARP = 4  # the same, of tiles (2.5 to 8 are alike for measured candidates)
 LINE_CYCLES = 1.0  # of a lookup in the first-level cache
 # The same where shared memory, which is the same memory, is busy too.  Measured candidates are as
 # well with 1 to 2; with these Kronecker's products of 64 have the plan that was fastest on an H200.

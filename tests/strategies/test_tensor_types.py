@@ -18,6 +18,7 @@ from tcdsl.options import Options
 from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
 from tcdsl.strategies.tensor_types import why_not_made
 from tcdsl.testing.comparison import check
+from tests.strategies.tile_configs import asked, tiles
 
 MakeUnit = Callable[..., Any]
 needs_nvrtc = pytest.mark.skipif(why_no_cuda_compiler() is not None, reason="no NVRTC")
@@ -182,7 +183,9 @@ FAULTS = {
 def test_faults_in_the_code_are_found(fault: str, cuda_unit: MakeUnit) -> None:
     sizes = {"m": 64, "n": 64, "k": 512}
     source, shapes = source_of("nt", ("int8", "int8"), sizes)
-    own = cuda_unit(source, *shapes).source
+    by_threads = tiles((16, 16, 2, 2), step=128, together=1)
+    options = asked(cuda_unit(source, *shapes), by_threads)
+    own = cuda_unit(source, *shapes, options=options).source
     pattern, new, message = FAULTS[fault]
     text = re.sub(pattern, new, own.text)
     assert text != own.text
