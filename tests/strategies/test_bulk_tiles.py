@@ -165,7 +165,7 @@ def test_right(
     check(program, *inputs)
 
 
-@pytest.mark.slow_but("tf32-tc_wgmma_of<")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "of_step"), [("tf32", "tc_wgmma_of<"), ("float32", "tc_wgmma_f32<")]
 )
@@ -234,6 +234,7 @@ def test_twelve_warps_have_no_more_registers_than_there_are(cuda_unit: MakeUnit)
         assert unit.done.plan.kernels[0].code.thread_registers == registers
 
 
+@pytest.mark.slow_but("gap0-0", "gap1-1")
 @pytest.mark.parametrize(("gap", "n_pixels"), [((0, 0), 0), ((0, 1), 1), ((1, 0), 1)])
 def test_rows_that_lie_apart_in_memory_are_no_box(
     gap: tuple[int, int], n_pixels: int, cuda_unit: MakeUnit, emulated: Any

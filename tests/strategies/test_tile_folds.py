@@ -71,7 +71,7 @@ def inputs_of(unit: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
     return [values(*of, "real", n) for n, of in enumerate(zip(types, shapes, strict=True))]
 
 
-@pytest.mark.slow_but("boxes-columns")
+@pytest.mark.slow
 @pytest.mark.parametrize("of", ["rows", "columns"])
 @pytest.mark.parametrize("way", CONFIGS)
 def test_sums(way: str, of: str, cuda_unit: MakeUnit, emulated: Any) -> None:
