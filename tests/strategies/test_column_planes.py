@@ -64,7 +64,7 @@ def in_planes(cuda_unit: MakeUnit, source: str, shapes: Any, tile: tuple[int, ..
 @pytest.mark.parametrize("form", FORMS)
 def test_products(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     units, inputs = [], []
-    for sizes, tile in (((72, 72, 264), (64, 8, 3)), ((136, 136, 256), (128, 8, 2))):
+    for sizes, tile in (((72, 72, 264), (128, 8, 3)), ((136, 136, 256), (128, 8, 2))):
         source, shapes = source_of(form, dict(zip("mnk", sizes, strict=True)))
         units.append(in_planes(cuda_unit, source, shapes, tile))
         inputs.append(drawn(shapes))
@@ -74,7 +74,7 @@ def test_products(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
 
 def test_infinities_and_nan_are_those_of_float32(cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = source_of("nt", {"m": 64, "n": 64, "k": 288})
-    (program,) = emulated([in_planes(cuda_unit, source, shapes, (64, 8, 3))])
+    (program,) = emulated([in_planes(cuda_unit, source, shapes, (128, 8, 3))])
     a, b = drawn(shapes)
     a[3, 5], a[9, 100], a[17, 200], a[20, 7] = np.inf, -np.inf, np.nan, 3.3e38
     b[7, 5], b[30, 287], b[40, 0] = 0, np.inf, np.nan
@@ -95,7 +95,7 @@ def test_infinities_and_nan_are_those_of_float32(cuda_unit: MakeUnit, emulated: 
 
 def test_integers_are_exact_where_float32_is(cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = source_of("nn", {"m": 64, "n": 64, "k": 256})
-    (program,) = emulated([in_planes(cuda_unit, source, shapes, (64, 8, 3))])
+    (program,) = emulated([in_planes(cuda_unit, source, shapes, (128, 8, 3))])
     rng = np.random.default_rng(3)
     small = [rng.integers(-9, 10, size=shape) * (rng.random(shape) < 0.2) for shape in shapes]
     # Low parts by low parts; factors of 24 bits, of rows and of columns; sums beyond 2^24; more.
@@ -116,7 +116,7 @@ def test_integers_are_exact_where_float32_is(cuda_unit: MakeUnit, emulated: Any)
 
 def test_factors_whose_high_part_would_be_infinite(cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = source_of("nt", {"m": 64, "n": 64, "k": 256})
-    (program,) = emulated([in_planes(cuda_unit, source, shapes, (64, 8, 3))])
+    (program,) = emulated([in_planes(cuda_unit, source, shapes, (128, 8, 3))])
     a, b = (x * np.float32(1e-3) for x in drawn(shapes))
     largest = np.finfo(np.float32).max
     a[5, 17], a[6, 200], b[9, 31] = largest, -np.nextafter(largest, np.float32(0)), largest
@@ -129,7 +129,7 @@ def test_factors_whose_high_part_would_be_infinite(cuda_unit: MakeUnit, emulated
 
 def test_low_parts_are_cut_by_a_bit(cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = source_of("nt", {"m": 64, "n": 64, "k": 256})
-    (program,) = emulated([in_planes(cuda_unit, source, shapes, (64, 8, 3))])
+    (program,) = emulated([in_planes(cuda_unit, source, shapes, (128, 8, 3))])
     _, b = drawn(shapes)
     c = np.empty((64, 64), np.float32)
     program(np.eye(64, 256, dtype=np.float32) / 2, b, out=c)
@@ -143,7 +143,7 @@ def test_tiny_factors_are_as_exact_as_others(
     exponent: int, cuda_unit: MakeUnit, emulated: Any
 ) -> None:
     source, shapes = source_of("nn", {"m": 64, "n": 64, "k": 256})
-    (program,) = emulated([in_planes(cuda_unit, source, shapes, (64, 8, 3))])
+    (program,) = emulated([in_planes(cuda_unit, source, shapes, (128, 8, 3))])
     a, b = drawn(shapes)
     check(program, (a * 2.0**exponent).astype(np.float32), b)
     check(program, a, (b * 2.0**exponent).astype(np.float32))
@@ -176,7 +176,7 @@ FORMS_OF_OTHERS = FORMS_AROUND | {
 @pytest.mark.parametrize("form", FORMS_OF_OTHERS)
 def test_forms(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = FORMS_OF_OTHERS[form]
-    (program,) = emulated([in_planes(cuda_unit, source, shapes, (64, 8, 3))])
+    (program,) = emulated([in_planes(cuda_unit, source, shapes, (128, 8, 3))])
     check(program, *drawn(shapes))
 
 

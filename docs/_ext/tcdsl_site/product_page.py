@@ -97,6 +97,7 @@ CALLS = {
     "tc_wgmma<": "wgmma",
     "tc_wgmma_promoted<": "wgmma",
     "tc_wgmma_f32<": "wgmma",
+    "tc_wgmma_planes<": "wgmma",
     "tc_wgmma_of<": "wgmma",
     "tc_wgmma_of_promoted<": "wgmma",
     "tc_mma<": "mma.sync",

@@ -95,7 +95,7 @@ BOX_STAGES = (4, 6, 3, 8, 12)
 # Of float32 in parts: as many accumulators again hold what was added before the step.
 Space = tuple[tuple[tuple[int, int, int, int], ...], tuple[int, ...]]
 SPLIT_SPACE: Space = ((16, 128, 4, 1), (16, 128, 8, 1), (16, 64, 4, 1)), (3, 4, 2)
-PLANE_SPACE: Space = ((16, 128, 8, 1), (16, 64, 8, 1)), (4, 3, 2)
+PLANE_SPACE: Space = ((16, 128, 8, 1),), (4, 3, 2)
 SWATH = 8
 SWATH_FROM_MEMORY = 4  # at least, of columns that the second-level cache does not hold (H100)
 LEAST_STEPS = 4  # of a block that shares sums

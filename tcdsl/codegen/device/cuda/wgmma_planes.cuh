@@ -39,6 +39,41 @@ template <int N> TC_FN uint32_t tc_look_at_planes(const float *B, int lane)
   return all & ~TC_TINY; /* the sums that it is in are not finite */
 }
 
+/* Whether any element of B has a low part. */
+template <int N> TC_FN uint32_t tc_has_low_parts(const float *B, int lane)
+{
+  uint32_t any = 0;
+#pragma unroll 1
+  for (int i = 0; i < N / 4 && !any; i += 4) { /* sixteen columns at once */
+    uint32_t own = 0;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      const tc_vec<float, 4> low = tc_vload<4>(B + 32 * N + 128 * (i + j) + 4 * lane);
+#pragma unroll
+      for (int k = 0; k < 4; k++) own |= tc_bits_f32(low[k]);
+    }
+    any = tc_any_of_warp(2 * own);
+  }
+  return any;
+}
+
+/* Which sums of a step are done again, whose rows of A from *row* on have tiny elements, or may be
+ * integers.  What is common comes first: other elements in B, and integers of few bits. */
+template <int N, int MA, bool IS_A>
+TC_FN tc_again tc_again_of_planes(const float *A, const float *B, int row, int lane, uint32_t least)
+{
+  if (tc_any_of_warp(least < TC_LEAST_SPLIT)) return tc_again_tf32(TC_TINY, 0);
+  const uint32_t first = tc_look_tf32(tc_in_planes<N>(B, 0, lane));
+  if (tc_any_of_warp(first) & TC_FRACTION) return {0, 0};
+  uint32_t of_a = 0;
+#pragma unroll 1
+  for (int i = 0; i < 16; i++) /* a row of the warp, of which a thread has a term */
+    of_a |= tc_look_tf32(A[tc_of_line<MA, IS_A>(row + i, lane)]);
+  of_a = tc_any_of_warp(of_a);
+  if (of_a & TC_FRACTION || (!(of_a & TC_LOW) && !tc_has_low_parts<N>(B, lane))) return {0, 0};
+  return tc_again_tf32(of_a, tc_look_at_planes<N>(B, lane));
+}
+
 /* The sum of a step for one row and column, as plain float32 arithmetic has it. */
 template <int N, int MA, bool IS_A>
 TC_FN float tc_plain_step_of_planes(const float *A, const float *B, int row, int column)
@@ -89,14 +124,7 @@ TC_FN void tc_wgmma_planes(float (&sums)[N / 2], const float *A, int a, const fl
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
   for (int i = 0; i < N / 2; i++) asm volatile("" : "+f"(step[i])::"memory");
-  if (is_odd) {
-    uint32_t of_a = 0;
-#pragma unroll 1
-    for (int i = 0; i < 16; i++) /* a row of the warp, of which a thread has a term */
-      of_a |= tc_look_tf32(A[tc_of_line<MA, IS_A>(16 * warp + i, lane)]);
-    of_a = tc_any_of_warp(of_a);
-    again = tc_again_tf32(of_a, of_a & (TC_TINY | TC_FRACTION) ? 0 : tc_look_at_planes<N>(B, lane));
-  }
+  if (is_odd) again = tc_again_of_planes<N, MA, IS_A>(A, B, 16 * warp, lane, least);
 #elif defined(__CUDA_ARCH__)
   __trap(); /* not compiled for sm_90a */
 #else
