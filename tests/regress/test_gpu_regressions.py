@@ -206,7 +206,7 @@ def test_folds_fit_shared_memory(
 def test_turns_of_long_loops_are_numbered_in_64_bits(cuda_unit: Callable[..., Any]) -> None:
     source = "def f(uint8(V,N) T, int32(M) I) -> (y) { y(i) max=! T(I(i),j) }"
     text = cuda_unit(source, (2, 2_200_000_001), (200,)).source.text
-    assert re.search(r"const int64_t c1 = \(int\)threadIdx.x \+ \d+ \* \(int64_t\)w_turn", text)
+    assert re.search(r"const int64_t c\d = \(int\)threadIdx.x \+ \d+ \* \(int64_t\)w_turn", text)
 
 
 def test_a_flat_rows_address_is_computed_in_64_bits_on_its_way(

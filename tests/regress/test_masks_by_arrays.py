@@ -29,6 +29,6 @@ def test_tensor_cores_multiply_it(
     dtype: str, cuda_unit: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tcdsl.plan.search.OF_FACTORS", ())  # it is not computed first
-    unit = cuda_unit(SOURCE.format(t=dtype, k="k"), (300, 70), (300, 90), (300, 90))
+    unit = cuda_unit(SOURCE.format(t=dtype, k="k"), (900, 700), (900, 500), (900, 500))
     assert [kernel.template for kernel in unit.done.plan.kernels] == ["tile_implicit"]
     assert "tc_mma" in unit.source.text or "tc_wgmma" in unit.source.text
