@@ -30,5 +30,5 @@ def test_tensor_cores_multiply_it(
 ) -> None:
     monkeypatch.setattr("tcdsl.plan.search.OF_FACTORS", ())  # it is not computed first
     unit = cuda_unit(SOURCE.format(t=dtype, k="k"), (900, 700), (900, 500), (900, 500))
-    assert [kernel.template for kernel in unit.done.plan.kernels] == ["tile_implicit"]
+    assert unit.done.plan.kernels[0].template == "tile_implicit"  # chunks of terms may follow
     assert "tc_mma" in unit.source.text or "tc_wgmma" in unit.source.text
