@@ -6,6 +6,7 @@
     python benchmarks/candidates.py --from build/candidates.jsonl --again of the present estimate
     python benchmarks/candidates.py --from benchmarks/measured/candidates_h200.jsonl --again
     python benchmarks/candidates.py --from benchmarks/measured/candidates_tiles_h200.jsonl --again
+    python benchmarks/candidates.py --from benchmarks/measured/candidates_networks_h200.jsonl --again
 
 For each program, and each of its kernels with something to choose, candidates are forced one after
 another: the best half by prediction, and a sample of the others.  They take turns with the default
