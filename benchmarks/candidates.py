@@ -5,8 +5,9 @@
     python benchmarks/candidates.py --from build/candidates.jsonl         times nothing: the summary
     python benchmarks/candidates.py --from build/candidates.jsonl --again of the present estimate
     python benchmarks/candidates.py --from benchmarks/measured/candidates_h200.jsonl --again
-    python benchmarks/candidates.py --from benchmarks/measured/candidates_tiles_h200.jsonl --again
-    python benchmarks/candidates.py --from benchmarks/measured/candidates_networks_h200.jsonl --again
+
+``benchmarks/measured`` has such files: of reductions and graphs (candidates_h200.jsonl), of products,
+convolutions and stencils (candidates_tiles_h200), and of pieces of networks (candidates_networks_h200).
 
 For each program, and each of its kernels with something to choose, candidates are forced one after
 another: the best half by prediction, and a sample of the others.  They take turns with the default
