@@ -6,8 +6,8 @@
     python benchmarks/candidates.py --from build/candidates.jsonl --again of the present estimate
     python benchmarks/candidates.py --from benchmarks/measured/candidates_h200.jsonl --again
 
-``benchmarks/measured`` has such files: of reductions and graphs (candidates_h200.jsonl), of products,
-convolutions and stencils (candidates_tiles_h200), and of pieces of networks (candidates_networks_h200).
+An H200's lie in ``benchmarks/measured``: candidates_h200.jsonl of reductions and graphs,
+candidates_tiles_h200 of products and stencils, candidates_networks_h200 of pieces of networks.
 
 For each program, and each of its kernels with something to choose, candidates are forced one after
 another: the best half by prediction, and a sample of the others.  They take turns with the default

@@ -213,6 +213,10 @@ OTHER_USES = {
         "__shared__ __align__(1024) float s[4096]; float sums[32] = {};"
         " tc_wgmma_f32<64, 1, 32, 64, 1, 64, 32, 0>(sums, s, 0, s + 2048, 0); p[0] = (int)sums[5];"
     ),
+    "tc_wgmma_planes": (
+        "__shared__ __align__(1024) float s[6144]; float sums[32] = {};"
+        " tc_wgmma_planes<64, 32, 64, 1, 32, 128, 1>(sums, s, 0, s + 2048, 0); p[0] = (int)sums[5];"
+    ),
     "tc_mma_of": (
         "__shared__ __align__(16) uint8_t s[4096]; int32_t sums[16] = {};"
         " tc_mma_of<tc_of_u8_u8, 1, 4, 1, 32, 1, 32, 0>(sums, s, 0, s, 2048); p[0] = sums[5];"
@@ -258,7 +262,7 @@ def test_a_part_defines_its_functions(part: str, arch: str) -> None:
     chosen = parts_for(names)
     if part in ("collective", "cluster"):
         chosen |= {"operators"}  # of which a kernel names those that it passes
-    if part in ("wgmma", "wgmma_f32") and arch == "sm_90":
+    if part in ("wgmma", "wgmma_f32", "wgmma_planes") and arch == "sm_90":
         arch = "sm_90a"
     assert compile_cuda(header_text(chosen) + "".join(map(use, names)), arch)
 
