@@ -178,7 +178,7 @@ def _around(
         match node:
             case Binary(op="%", left=left, right=right):
                 found, period = index_and_distance(left, scop.sizes), _number(right, scop.sizes)
-                if found is not None and turns.get(found[0]) == period:
+                if found is not None and found[0] in turns and turns[found[0]] == period:
                     return _turn(found[0], found[1], turns[found[0]], node.dtype)
         return node
 

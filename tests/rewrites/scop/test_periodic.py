@@ -47,3 +47,13 @@ REFUSED = [
 def test_what_stays_as_it_is(source: str, lower: Lower) -> None:
     scop = lower(source, (20,))
     assert beyond_ends(scop) is scop
+
+
+def test_a_modulus_that_is_no_number(lower: Lower) -> None:
+    """Of an index that turns nowhere: its remainder by an index was looked for among the turns."""
+    source = """def f(float(H,W) x) -> (y) {
+        h(i,j) = x(i,j) + j % (i + 1) where i in 0:H, j in 0:W
+        y(i,j) = h((i + 1) % H, j) + h(i,j) where i in 0:H, j in 0:W
+    }"""
+    scop = beyond_ends(lower(source, (20, 30)))
+    assert scop.arrays["h"].shape == (21, 30)
