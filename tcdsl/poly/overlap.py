@@ -6,6 +6,7 @@ written, found those of the scop as it is (provenance.py)::
 
     found(t', x') . a_x  =  a_t . terms(t, x)      on the elements of t' that are written
     what is read of t' is written
+    (x' for x: also what x is stored from, if a kernel keeps that and reads it again)
     what is stored of t is that of the program, of an element of t'  that is a copy of it
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 
 import islpy as isl
 
+from tcdsl.lang.comprehension import Load
 from tcdsl.poly.provenance import Provenance
 from tcdsl.poly.scop import Access, Overlapped, Scop
 
@@ -67,7 +69,7 @@ def _why_not_terms(scop: Scop, overlapped: Overlapped) -> str | None:
         if target not in scop.arrays:
             continue  # a later rewrite computes it where it is read
         writes = [w for s in scop.statements for w in s.writes if w.array == tiled]
-        found = values.of_array(tiled, target)
+        found = _made_of(values, tiled, target)
         expected = terms
         if array in overlapped.tiled:
             expected = overlapped.elements[array].apply_range(terms)
@@ -77,6 +79,21 @@ def _why_not_terms(scop: Scop, overlapped: Overlapped) -> str | None:
         if found is None or not found.is_equal(expected):
             return f"the elements of {array} are made of others of {source} than in the program"
     return None
+
+
+def _made_of(values: Provenance, array: str, target: str) -> isl.Map | None:
+    """Return { array[e] -> target[k] }, of *target* or of a copy that it is stored from."""
+    found = values.of_array(array, target)
+    for statement in values.scop.statements:
+        copy = statement.value
+        if statement.write.array != target or not isinstance(copy, Load):
+            continue
+        if copy.tensor in values.given or (kept := values.of_array(array, copy.tensor)) is None:
+            continue
+        (read,) = statement.reads
+        stored = kept.apply_range(read.relation.reverse().apply_range(statement.write.relation))
+        found = stored if found is None else found.union(stored)
+    return found
 
 
 def _union(accesses: Sequence[Access]) -> isl.Set:
