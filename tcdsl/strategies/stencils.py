@@ -22,7 +22,7 @@ from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Scop
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.overlapped_tiles import with_overlapped_tiles
-from tcdsl.rewrites.scop.periodic import beyond_ends
+from tcdsl.rewrites.scop.periodic_halos import with_periodic_halos
 from tcdsl.rewrites.scop.stencil_chains import Chain, chains_of, stages_of, steps_of
 from tcdsl.rewrites.scop.windows import why_not_window, with_windows
 from tcdsl.schedule.placement import MAX_LOCAL_BYTES
@@ -52,19 +52,14 @@ class Tiling:
 
 
 def stencils_of(scop: Scop) -> tuple[Scop, tuple[Chain, ...]]:
-    """Return the chains of stencils, and *scop* with their windows as statements."""
-    scop = _beyond_ends(scop)
+    """Return the chains of stencils, and *scop* with their windows as statements, and halos."""
     windows = [s.name for s in scop.statements if why_not_window(scop, s) is None]
-    members = {name for c in chains_of(with_windows(scop, windows)) for name in c.members}
+    chains = chains_of(with_periodic_halos(with_windows(scop, windows)))
+    members = {name for chain in chains for name in chain.members}
+    inside = {name for chain in chains for name in chain.inside}
     used = [name for name in windows if name in members]
-    found = with_windows(scop, used) if used else scop
+    found = with_periodic_halos(with_windows(scop, used) if used else scop, inside)
     return found, chains_of(found)
-
-
-def _beyond_ends(scop: Scop) -> Scop:
-    """Return *scop* with what periodic chains read around their ends beside them, if it has any."""
-    found = beyond_ends(scop)
-    return found if found is not scop and chains_of(found) else scop
 
 
 def with_tiles(

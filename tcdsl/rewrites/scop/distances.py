@@ -1,14 +1,21 @@
-"""Subscripts that are an index and a constant distance."""
+"""Subscripts that are an index and a constant distance, and numbers."""
 
 from collections.abc import Mapping
 
 from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Size, Unary
+from tcdsl.lang.types.dtypes import INT32, INT64
 
 
 def index_and_distance(expr: Expr, sizes: Mapping[str, int | None]) -> tuple[str, int] | None:
     """Return (i, c) if *expr* is ``i + c``, None otherwise."""
     found = _linear(expr, sizes)
     return None if found is None or not found[0] else found
+
+
+def number_of(expr: Expr, sizes: Mapping[str, int | None]) -> int | None:
+    """Return the number that *expr* is, None if it is none that is known."""
+    found = _linear(expr, sizes)
+    return None if found is None or found[0] else found[1]
 
 
 def _linear(expr: Expr, sizes: Mapping[str, int | None]) -> tuple[str, int] | None:
@@ -22,7 +29,7 @@ def _linear(expr: Expr, sizes: Mapping[str, int | None]) -> tuple[str, int] | No
             known = sizes[name]
             return None if known is None else ("", known)
         case Cast(operand=operand, dtype=dtype) if (
-            dtype.is_integer and dtype.size_bytes >= operand.dtype.size_bytes >= 4
+            dtype in (INT32, INT64) and dtype.size_bytes >= operand.dtype.size_bytes >= 4
         ):
             return _linear(operand, sizes)
         case Unary(op="-", operand=operand):
