@@ -151,4 +151,5 @@ def _summands(coordinate: AnyCoordinate, factor: int) -> Iterator[tuple[int, Coo
             yield factor, coordinate
         case AffineCoordinate(terms=terms, shift=0, div=1, mod=0):
             for own, term in terms:
-                yield from _summands(term, factor * own)
+                if own > 0:  # a number has no other digits
+                    yield from _summands(term, factor * own)

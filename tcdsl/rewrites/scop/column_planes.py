@@ -38,7 +38,7 @@ from tcdsl.lang.types.dtypes import BOOL, FLOAT32, FLOAT64, INT32
 from tcdsl.poly.lowering import Bounds, box, builder_of
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.rewrites.scop.assignment import assignment, with_own_reads
-from tcdsl.rewrites.scop.reordering import place_before, why_not_reordered
+from tcdsl.rewrites.scop.reordering import read_from_copy, why_not_reordered
 from tcdsl.rewrites.scop.repacking import wide_strides
 
 LARGEST = float.fromhex("0x1.fffffep127")  # of float32
@@ -119,11 +119,7 @@ def in_planes(scop: Scop, name: str, load: Load, last: int) -> Scop:
     assert statement.value is not None
     value = rewrite(statement.value, lambda node: whole if node == load else node)
     reader = with_own_reads(wide, replace(statement, value=value))
-    statements = [reader if s is statement else s for s in scop.statements]
-    if own.name not in scop.arrays:
-        copy = _planes(wide, statement, source, own, order)
-        statements.insert(place_before(scop, statement), copy)
-    return wide.with_statements(tuple(statements))
+    return read_from_copy(wide, reader, _planes(wide, statement, source, own, order))
 
 
 def _planes(

@@ -49,17 +49,28 @@ def reordered(scop: Scop, name: str, array: str, last: int) -> Scop:
         f"{array}{ORDERED}{last}", source.dtype, tuple(source.origin[d] for d in order),
         tuple(source.shape[d] for d in order), Storage.SCRATCH,
     )  # fmt: skip
-    is_there = own.name in scop.arrays
-    wide = scop if is_there else replace(scop, arrays={**scop.arrays, own.name: own})
-    reader = _reading(wide, statement, array, wide.arrays[own.name], order)
-    statements = [reader if s is statement else s for s in scop.statements]
-    if not is_there:
-        copy = _copy(wide, statement, source, own, order)
-        statements.insert(place_before(scop, statement), copy)
-    return wide.with_statements(tuple(statements))
+    wide = replace(scop, arrays={**scop.arrays, own.name: own})
+    reader = _reading(wide, statement, array, own, order)
+    return read_from_copy(wide, reader, _copy(wide, statement, source, own, order))
 
 
-def place_before(scop: Scop, statement: Statement) -> int:
+def read_from_copy(scop: Scop, reader: Statement, copy: Statement) -> Scop:
+    """Return *scop* with *reader* in place of its statement, and *copy* before what belongs to it.
+
+    A copy that is there already serves it, too, and comes before the first that it is for.
+    """
+    is_same = (s.write.array == copy.write.array for s in scop.statements)
+    there = next((n for n, is_copy in enumerate(is_same) if is_copy), None)
+    place = _place_before(scop, scop.by_name[reader.name])
+    statements = [reader if s.name == reader.name else s for s in scop.statements]
+    if there is None:
+        statements.insert(place, copy)
+    elif there > place:
+        statements.insert(place, statements.pop(there))
+    return scop.with_statements(tuple(statements))
+
+
+def _place_before(scop: Scop, statement: Statement) -> int:
     """Return where a copy for *statement* goes: before what belongs to it."""
     names = [s.source_name for s in scop.statements]
     return names.index(statement.source_name)
@@ -67,7 +78,7 @@ def place_before(scop: Scop, statement: Statement) -> int:
 
 def _copied_at(scop: Scop, name: str, array: str, kind: str) -> int:
     """Return where the first copy of a *kind* of *array* is, or one for *name* would go."""
-    place = place_before(scop, scop.by_name[name])
+    place = _place_before(scop, scop.by_name[name])
     writes = (s.write.array.startswith(f"{array}{kind}") for s in scop.statements[:place])
     return next((n for n, is_copy in enumerate(writes) if is_copy), place)
 

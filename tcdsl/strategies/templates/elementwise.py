@@ -74,7 +74,7 @@ def _widths(groups: int, threads: int) -> tuple[int, ...]:
     channels of 18 vectors in blocks of 18 x 14 threads, not of 32 x 8.
     """
     width = min(threads, power_of_two(groups))
-    return (width, groups) if width > groups else (width,)
+    return (width, groups) if width > groups > 0 else (width,)
 
 
 def _may_repeat(problem: Problem, groups: int, of_block: int) -> bool:

@@ -42,6 +42,16 @@ def test_statements_share_a_copy(scop: Scop) -> None:
     assert "D.ordered0" in {read.array for read in both.by_name["S2"].reads}
 
 
+def test_a_copy_comes_before_the_first_that_reads_it(scop: Scop) -> None:
+    """Rewrites may try the later statement first: the other one read what was not yet there."""
+    done = reordered(scop, "S2", "D", 0)
+    assert why_not_reordered(done, "S1", "D") is None
+    both = reordered(done, "S1", "D", 0)
+    assert len(both.statements) == len(done.statements)
+    arrays = [s.write.array for s in both.statements]
+    assert arrays.index("D") < arrays.index("D.ordered0") < arrays.index("O")
+
+
 def test_a_copy_is_not_that_of_what_was_written_since(lower: Callable[..., Scop]) -> None:
     done = reordered(lower(CHANGED, (8, 16), (12, 16)), "S1", "D", 0)
     assert why_not_reordered(done, "S3", "D") == "D is written after it could be copied"
