@@ -6,6 +6,7 @@ Products are of whole tiles: what lies outside the results takes as long.
 """
 
 from math import prod
+from typing import NamedTuple
 
 from tcdsl.costmodel.chip import WARP, Chip, Feature, Unit
 from tcdsl.costmodel.copies import BOX_CYCLES, THREAD_CYCLES, late_cycles
@@ -42,6 +43,15 @@ ROWS, COLUMNS, BYTES = 16, 8, 32  # of one instruction; bytes along the terms
 # Of a step, where no other block is there: until the first products, and between matrices.
 STEP_CYCLES, TERMS_CYCLES = 200, 25
 GROUP_CYCLES = 250  # of a step of wgmma
+
+
+class _Parts(NamedTuple):
+    """Of products of float32 in parts: the unit's share, a step's cycles, bytes read and stored."""
+
+    share: float
+    cycles: float
+    loaded: float
+    stored_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +96,7 @@ class TensorWork:
         loaded = float(self.blocks) * warps * terms * (self.rows + self.columns) * element_bytes
         copied = float(self.blocks) * terms * block_lines * element_bytes
         of_warp = self.rows // ROWS * (self.columns // COLUMNS) * (terms // at_once)
-        matrices = sum(
-            loads * (size // ROWS) * (terms // at_once)
-            for size, loads in zip((self.rows, self.columns), self.loads, strict=True)
-        )
+        matrices = self._matrices() * (terms // at_once)
         each = WARP * float(self.blocks) * warps * self.products
         instructions, loaded = each * (of_warp + 2 * matrices), loaded * self.products
         share = WARP_RATE if chip.has(Feature.WARPGROUP_PRODUCTS) else 1.0
@@ -100,15 +107,9 @@ class TensorWork:
         if self.together > 1:  # which reads shared memory itself, at its own rate
             share, fragments, loaded, waits = GROUP_RATE, 0, 0.0, GROUP_CYCLES
             instructions /= self.rows * self.columns // (ROWS * COLUMNS)
-        asked = COPY_INSTRUCTIONS * copied / self.copy_bytes
-        crossing, chain = (
-            COPY_SHARE,
-            Chain(
-                dram_loads=1,
-                block_barriers=steps,
-                cycles=waits * steps + self._late(chip, share) + self._ends(),
-            ),
-        )
+        crossing, asked = COPY_SHARE, COPY_INSTRUCTIONS * copied / self.copy_bytes
+        cycles = waits * steps + self._late(chip, share) + self._ends()
+        chain = Chain(dram_loads=1, block_barriers=steps, cycles=cycles)
         if self.is_boxed:
             share, crossing, asked = BOX_RATE, BOX_SHARE, 0.0
             chain = Chain(dram_loads=1, cycles=self._late(chip, share) + self._ends())
@@ -116,23 +117,15 @@ class TensorWork:
             # the columns of all (H100: 690 TFLOP/s), as if they read it once.
             lines = self.factors[0] * self.together * self.rows + self.factors[1] * self.columns
             loaded = float(self.blocks) * warps // self.together * terms * lines * element_bytes
-        parts_bytes = 0
         if self.is_promoted:
             fragments += self.rows * self.columns // WARP
             added = float(self.blocks) * warps * self.rows * self.columns * steps
             instructions += PROMOTED_INSTRUCTIONS * added
+        parts_bytes = 0
         if self.is_split:
-            rate, of_step, of_column = PLANES_CYCLES if self.in_planes else SPLIT_CYCLES
-            share = rate / SPLIT_PRODUCTS
-            of_step += of_column * self.columns
+            share, of_step, loaded, parts_bytes = self._parts(terms)
             chain = Chain(dram_loads=1, cycles=of_step * steps + self._ends())
             fragments += self.rows * self.columns // WARP + SPLIT_REGISTERS
-            lines_read = along * self.rows * (1 + 3 * self.columns / GROUP_ROWS)
-            if not self.in_planes:  # columns are read, their parts written
-                parts_bytes = 2 * self.columns * across * self.step * element_bytes
-                lines_read += 3 * self.columns
-            # Parts are read by each product of 64 rows.
-            loaded = float(self.blocks) * terms * lines_read * element_bytes
         return Work(
             self.blocks, WARP * (warps + self.is_boxed),
             registers=results // WARP + fragments + OTHER_REGISTERS,
@@ -149,6 +142,24 @@ class TensorWork:
             is_tiled=True,
             launches=2 if self.chunk_bytes and not self.finishing else 1,
             finish=self._finish(chip) if self.chunk_bytes else Chain(),
+        )  # fmt: skip
+
+    def _matrices(self) -> int:
+        """Return how many instructions load the matrices of one instruction's terms."""
+        sizes = zip((self.rows, self.columns), self.loads, strict=True)
+        return sum(loads * (size // ROWS) for size, loads in sizes)
+
+    def _parts(self, terms: int) -> "_Parts":
+        """Return what differs where each product of *terms* is three of parts."""
+        along, across = self.warps
+        rate, cycles, of_column = PLANES_CYCLES if self.in_planes else SPLIT_CYCLES
+        # Parts are read by each product of 64 rows; columns are read, and their parts written.
+        lines = along * self.rows * (1 + 3 * self.columns / GROUP_ROWS)
+        lines += 0 if self.in_planes else 3 * self.columns
+        stored = 0 if self.in_planes else 2 * self.columns * across * self.step
+        return _Parts(
+            rate / SPLIT_PRODUCTS, cycles + of_column * self.columns,
+            float(self.blocks) * terms * lines * self.element_bytes, stored * self.element_bytes,
         )  # fmt: skip
 
     def _finish(self, chip: Chip) -> Chain:

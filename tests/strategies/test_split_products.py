@@ -15,21 +15,19 @@ from tcdsl.options import Options
 from tcdsl.runtime.c_compiler import compile_shared
 from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
 from tcdsl.testing.comparison import check
+from tests.strategies.split_factors import (
+    FORMS,
+    check_integers,
+    check_largest,
+    check_specials,
+    drawn,
+    source_of,
+)
 from tests.strategies.tile_configs import planned
 
 MakeUnit = Callable[..., Any]
 needs_nvrtc = pytest.mark.skipif(why_no_cuda_compiler() is not None, reason="no NVRTC")
 PARTS = Options()
-FORMS = {"nn": ("mk", "kn"), "nt": ("mk", "nk"), "tn": ("km", "kn"), "tt": ("km", "nk")}
-
-
-def source_of(form: str, sizes: dict[str, int]) -> tuple[str, list[tuple[int, ...]]]:
-    """Return a product's text and its inputs' shapes."""
-    one, other = (", ".join(axes) for axes in FORMS[form])
-    text = f"""def f(float({one.upper()}) A, float({other.upper()}) B) -> (C) {{
-        C(m, n) +=! A({one}) * B({other})
-    }}"""
-    return text, [tuple(sizes[axis] for axis in axes) for axes in FORMS[form]]
 
 
 def asked(unit: Any, columns: int, warps: int, stages: int, swath: int = 1) -> Options:
@@ -46,11 +44,6 @@ def asked(unit: Any, columns: int, warps: int, stages: int, swath: int = 1) -> O
 @pytest.fixture(autouse=True)
 def _of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
-
-
-def drawn(shapes: list[tuple[int, ...]], seed: int = 0) -> list[Any]:
-    rng = np.random.default_rng(seed)
-    return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
 
 
 @pytest.mark.slow_but("nn")
@@ -73,57 +66,22 @@ def test_infinities_and_nan_are_those_of_float32(cuda_unit: MakeUnit, emulated: 
     unit = cuda_unit(
         source, *shapes, options=asked(planned(source, *shapes, options=PARTS), 64, 4, 3)
     )
-    a, b = drawn(shapes)
-    a[3, 5], a[9, 100], a[17, 200], a[20, 7] = np.inf, -np.inf, np.nan, 3.3e38
-    b[7, 5], b[30, 287], b[40, 0] = 0, np.inf, np.nan
-    a[:, 287] = np.abs(a[:, 287])
-    a[21, 0], b[:, 0], a[50, 64], b[50, 64] = 2e38, np.abs(b[:, 0]) + 1, 1e38, 1e38  # overflows
     (program,) = emulated([unit])
-    check(program, a, b)
-    c = np.empty((64, 64), np.float32)
-    program(a, b, out=c)
-    with np.errstate(all="ignore"):
-        plain = np.zeros((64, 64), np.float32)  # in order, as fused multiply-adds have specials
-        for k in range(288):
-            plain += a[:, k, None] * b[None, :, k]
-    special = ~np.isfinite(plain)
-    assert special.any() and not special.all() and np.isnan(c[3, 7]) and np.isinf(c[50, 50])
-    assert np.array_equal(c[special], plain[special], equal_nan=True)
-    assert np.isfinite(c[~special]).all()
+    check_specials(program)
 
 
 def test_integers_are_exact_where_float32_is(cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = source_of("nn", {"m": 64, "n": 64, "k": 256})
     options = asked(planned(source, *shapes, options=PARTS), 64, 4, 3)
     (program,) = emulated([cuda_unit(source, *shapes, options=options)])
-    rng = np.random.default_rng(3)
-    small = [rng.integers(-9, 10, size=shape) * (rng.random(shape) < 0.2) for shape in shapes]
-    # Low parts by low parts; factors of 24 bits; sums of high parts beyond 2^24; all three.
-    both, long, near = ([one.copy() for one in small] for _ in range(3))
-    both[0][:, 70], both[1][70] = rng.integers(2049, 4096, 64), rng.integers(2049, 4096, 64)
-    long[0][:, 130] = rng.integers(2**23, 2**24 - 2**14, 64)
-    long[1][130] = rng.integers(-1, 2, 64)
-    near[0][:, 3], near[1][3] = 4095, rng.integers(4080, 4097, 64)
-    for a, b in (small, both, long, near, (long[0] + both[0], long[1])):
-        c = np.empty((64, 64), np.float32)
-        program(a.astype(np.float32), b.astype(np.float32), out=c)
-        is_exact = abs(a) @ abs(b) < 2**24  # whatever the order
-        assert is_exact.mean() > 0.3
-        assert np.array_equal(c[is_exact], (a @ b)[is_exact])
+    check_integers(program)
 
 
 def test_factors_whose_high_part_is_infinite(cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = source_of("nt", {"m": 64, "n": 64, "k": 256})
     options = asked(planned(source, *shapes, options=PARTS), 64, 4, 3)
     (program,) = emulated([cuda_unit(source, *shapes, options=options)])
-    a, b = (x * np.float32(1e-3) for x in drawn(shapes))
-    largest = np.finfo(np.float32).max
-    a[5, 17], a[6, 200], b[9, 31] = largest, -np.nextafter(largest, np.float32(0)), largest
-    b[3, 17] = 0
-    check(program, a, b)
-    c = np.empty((64, 64), np.float32)
-    program(a, b, out=c)
-    assert np.isfinite(c).all() and abs(c[6]).min() > 1e30 and abs(c[5, 3]) < 1
+    check_largest(program)
 
 
 @pytest.mark.slow_but("-126")
