@@ -1,9 +1,13 @@
 """The layer and the loss of ``train_digits.py`` beside PyTorch's formulas: losses and times.
 
-python examples/compare_training.py [--device cuda] [--compile] [--steps 300] [--width 64]
+python examples/compare_training.py [--device cuda] [--mode default] [--steps 300] [--width 64]
+
+Both train by turns, some steps each, so that what else the machine does slows both.
 """
 
 import argparse
+import itertools
+import statistics
 import time
 
 import torch
@@ -11,6 +15,8 @@ import torch.nn.functional as F
 from train_digits import focal, labels, pixels, program
 
 import tcdsl.torch as tct
+
+TURN = 10  # steps
 
 
 class Gated(torch.nn.Module):
@@ -30,8 +36,8 @@ def torch_focal(score, label):
     return -((1 - p.exp()).square() * p).mean()
 
 
-def train(make_layer, loss, args):
-    """Return the loss of each step, and the time of a step."""
+def training(make_layer, loss, args):
+    """Yield the loss of each step of a training that begins as every other one does."""
     torch.manual_seed(0)
     draw = [torch.randn(64, args.width) / 8 for _ in range(2)]
     layer = make_layer(W=draw[0], V=draw[1], b=torch.zeros(args.width))
@@ -42,32 +48,48 @@ def train(make_layer, loss, args):
     def run(x, label):
         return loss(model(x), label)
 
-    step = torch.compile(run) if args.compile else run
-    losses, begun = [], 0.0
-    for number, batch in enumerate(torch.randint(1300, (args.steps, 128), device=args.device)):
-        if number == args.steps // 2:  # everything is compiled
-            begun = time.perf_counter()
+    step = torch.compile(run, mode=args.mode) if args.mode else run
+    batches = torch.randint(1300, (args.steps, 128), device=args.device)
+    for batch in batches:
         adam.zero_grad()
         value = step(x[batch], label[batch])
         value.backward()
         adam.step()
-        losses.append(value.detach())
-    losses = torch.stack(losses).tolist()  # waits for a GPU
-    return losses, (time.perf_counter() - begun) / (args.steps - args.steps // 2)
+        yield value.detach().clone()
+
+
+def taken(steps, device):
+    """Return the losses of TURN of *steps*, and the seconds of one."""
+    begun = time.perf_counter()
+    losses = list(itertools.islice(steps, TURN))
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return losses, (time.perf_counter() - begun) / TURN
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--compile", action="store_true", help="both under torch.compile")
+    parser.add_argument("--mode", help="both under torch.compile: default, reduce-overhead, ...")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--width", type=int, default=64)
     args = parser.parse_args()
-    ours = train(lambda **weights: tct.Module(program.gated, **weights), focal, args)
-    theirs = train(Gated, torch_focal, args)
-    for name, (losses, taken) in {"tcdsl": ours, "torch": theirs}.items():
-        print(f"{name}: loss {losses[0]:.4f} to {losses[-1]:.4f}, {taken * 1e6:.0f} us a step")
-    apart = max(abs(a - b) for a, b in zip(ours[0], theirs[0], strict=True))
+    both = {
+        "tcdsl": training(lambda **weights: tct.Module(program.gated, **weights), focal, args),
+        "torch": training(Gated, torch_focal, args),
+    }
+    losses = {name: [] for name in both}
+    times = {name: [] for name in both}
+    for _ in range(args.steps // TURN):
+        for name, steps in both.items():
+            own, seconds = taken(steps, args.device)
+            losses[name] += own
+            times[name].append(seconds)
+    found = [torch.stack(own).tolist() for own in losses.values()]
+    for name, (first, *_, last) in zip(both, found, strict=True):
+        step = statistics.median(times[name][len(times[name]) // 3 :])  # everything is compiled
+        print(f"{name}: loss {first:.4f} to {last:.4f}, {step * 1e6:.0f} us a step")
+    apart = max(abs(a - b) for a, b in zip(*found, strict=True))
     print(f"the losses of all steps differ by {apart:.1e} at most")
     assert apart < 1e-3
 

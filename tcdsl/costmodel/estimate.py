@@ -188,7 +188,8 @@ def _waiting(work: Work, chip: Chip, of_block: dict[str, float]) -> float:
     # Stores wait for nobody.
     stored = work.dram_bytes / work.read_bytes if work.read_bytes else 2.0
     rounds = max(1.0, bytes_of_block / (work.threads * work.in_flight_bytes * stored))
-    latency = chip.dram_loaded_latency_s if work.dram_bytes else chip.l2_latency_s
+    is_from_memory = work.dram_bytes > 0 and not work.is_prefetched
+    latency = chip.dram_loaded_latency_s if is_from_memory else chip.l2_latency_s
     busiest = max(of_block.values())
     loading = rounds * latency + _computing(of_block)
     is_late = bytes_of_block > 0 and not work.is_tiled

@@ -63,6 +63,7 @@ class Work:
     is_tiled: bool = False  # tiles are copied to shared memory, and computed with later
     launches: int = 1
     is_programmatic: bool = False  # may begin before the kernel before it has ended
+    is_prefetched: bool = False  # what a block loads was asked for a row before: the cache has it
 
     @property
     def dram_bytes(self) -> float:

@@ -42,13 +42,14 @@ def folds_of(problem: Problem, sketch: Sketch) -> Folds:
     over_blocks, over_clusters, cycles = 0, 0, 0.0
     for name in updates_of(problem) if widest > 1 else ():
         axes = [axis for axis, _ in sketch.threads.get(name, ())]
-        width = widths[name] if axes else widest
-        is_narrow = axes == [0] and width <= WARP
-        calls = _calls(problem, sketch, name, is_narrow=is_narrow) if axes else 1
+        if not axes:  # each thread has sums of its own
+            continue
+        is_narrow = axes == [0] and widths[name] <= WARP
+        calls = _calls(problem, sketch, name, is_narrow=is_narrow)
         has_barrier = widest > WARP and not is_narrow and axes != [RANK]
         over_blocks += calls if has_barrier else 0
-        over_clusters += calls if RANK in axes or not axes else 0
-        cycles += calls * fold_cycles(width)
+        over_clusters += calls if RANK in axes else 0
+        cycles += calls * fold_cycles(widths[name])
     return Folds(over_blocks, over_clusters, cycles)
 
 

@@ -21,6 +21,7 @@ from tcdsl.costmodel.atomics import Updates, seconds_in_copies, seconds_in_memor
 from tcdsl.costmodel.chip import WARP, Unit
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.prefetches import LEAST_BYTES, bytes_ahead
 from tcdsl.costmodel.reductions import IN_FLIGHT, PARTIAL
 from tcdsl.costmodel.registers import REGISTER_BYTES
 from tcdsl.costmodel.work import Chain, Work
@@ -122,6 +123,7 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
         chain=_chain_of_turns(problem, sketch, grid, _chain(problem, sketch, grid, rounds)),
         finish=_finish(problem, sketch),
         is_programmatic=problem.gpu.overlaps_kernels,
+        is_prefetched=_is_prefetched(problem, sketch, blocks),
     )
 
 
@@ -184,6 +186,14 @@ def _missing(problem: Problem, sketch: Sketch, grid: Grid, loaded: list[Traffic]
     )
     part = max(1.0, resident) * several / grid.blocks
     return max(0.0, 1.0 - L1_SHARE * chip.l1_bytes_per_multiprocessor / part) if part else 0.0
+
+
+def _is_prefetched(problem: Problem, sketch: Sketch, blocks: int) -> bool:
+    """Return whether blocks ask the cache for the row after the one that they compute with."""
+    if not sketch.turns or sketch.private:
+        return False
+    row = sum(t.footprint_bytes for t in traffic_of(problem) if t.is_read) / blocks / _turns(sketch)
+    return LEAST_BYTES <= row <= bytes_ahead(problem.gpu) / blocks
 
 
 def _private_bytes(problem: Problem, sketch: Sketch, grid: Grid) -> float:

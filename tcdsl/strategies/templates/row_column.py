@@ -183,10 +183,23 @@ def _vector(problem: Problem, lanes: Mapping[str, int], length: int) -> int:
 
 
 def _kept_bytes(problem: Problem, found: Crossing) -> int:
-    """Return the bytes of elements of rows that a thread keeps for each column."""
+    """Return the bytes that a thread keeps for each column: of a row, and of what all rows read."""
     resident = resident_arrays(problem, found.lanes, found.length)
     widest = max((problem.scop.arrays[a].dtype.size_bytes for a in resident), default=0)
-    return live_arrays(problem, resident) * max(widest, 4)
+    return (live_arrays(problem, resident) + len(_of_all_rows(problem, found))) * max(widest, 4)
+
+
+def _of_all_rows(problem: Problem, found: Crossing) -> set[str]:
+    """Return the arrays of which every row reads the same elements, as weights of columns are."""
+    arrays: set[str] = set()
+    for name, dim in found.lanes.items():
+        shape = problem.shapes[name]
+        own = [axis[name] for axis in found.mixed]
+        read = shape.strides[len(shape.statement.writes) :]
+        for access, strides in zip(shape.statement.reads, read, strict=True):
+            if strides[dim] and not any(strides[d] for d in own):
+                arrays.add(access.array)
+    return arrays
 
 
 def _column_bytes(problem: Problem, name: str, dim: int) -> int:
