@@ -1,5 +1,7 @@
 """How a contraction is cut into tiles of registers and blocks of caches (panels.py)."""
 
+from tcdsl.lang.comprehension import Const
+from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.loop_tree import Coordinate
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.packing import Side
@@ -29,7 +31,7 @@ class Class:
     @property
     def side(self) -> Side:
         """Return the dimension of a panel along a tile."""
-        return Side(self.index, self.tile, self.extent)
+        return Side(self.index, self.tile, Const(self.extent, INT32))
 
     def at(self, position: int) -> tuple[Coordinate, Coordinate, Coordinate]:
         """Return the number of the block, of the tile in it, and the place in the tile."""

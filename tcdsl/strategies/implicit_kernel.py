@@ -14,6 +14,7 @@ sums, and what follows adds them up in order.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from tcdsl.poly.isl_utils import Extent, dim_bounds, whole_tiles
 from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, LoopKind
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.records import dataclass
@@ -156,13 +157,18 @@ class _Builder:
         """Return *scop* with whole tiles of the product."""
         rows, columns = self.tiles.block
         row, column, term = self.classes.row, self.classes.column, self.classes.term
-        spans = {
-            one.name: (0, -(-one.extent // size) * size)
+        spans: dict[str, tuple[int, Extent]] = {
+            one.name: (0, whole_tiles(self._end(scop, one.name), size))
             for one, size in ((row, rows), (column, columns))
         }
         found = padded(scop, self.lead, spans, {term.name: (0, self.size * self.count)})
         assert found is not None, "its indices are merged"
         return found
+
+    def _end(self, scop: Scop, index: str) -> Extent:
+        """Return the end of an *index* of the product: a function of an open size."""
+        product = scop.by_name[self.lead]
+        return dim_bounds(product.domain, product.indices.index(index), scop.context)[1]
 
     def _step(self) -> Level:
         """Return the loop over steps of the terms, for each value of the other indices."""
@@ -232,8 +238,8 @@ class _Builder:
         factor = factors[classes.factors[number]]
         merged = (classes.row, classes.column)[number]
         sides = (
-            Side(merged.name, self.tiles.block[number], merged.extent),
-            Side(classes.term.name, self.tiles.step, classes.term.extent),
+            Side(merged.name, self.tiles.block[number], merged.end),
+            Side(classes.term.name, self.tiles.step, classes.term.end),
         )
         loaded = classes.loaded[number]
         # Threads on their own have runs of each term: a factor that lies along the terms is turned.

@@ -12,16 +12,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from tcdsl.costmodel.locality import Shape, array_strides, coefficient_of, shape_of
+from tcdsl.costmodel.locality import (
+    Shape,
+    array_strides,
+    coefficient_of,
+    shape_of,
+    stride_divisors,
+)
 from tcdsl.lang.comprehension import Binary, Expr, Index, walk
 from tcdsl.lang.rewrite import rewrite
+from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import (
     Merged,
     merged_index,
-    why_not_merged,
+    open_ends,
+    why_not_whole,
     with_merged_indices,
 )
 from tcdsl.rewrites.scop.packing import Factor, factor_of
@@ -108,8 +116,9 @@ def _classes(problem: Problem, *, is_flat: bool) -> Classes | None:
     shape = problem.shapes[problem.lead]
     statement = shape.statement
     factors = factors_of(statement)
-    if factors is None or why_not_merged(statement) is not None:
+    if factors is None or why_not_whole(statement) is not None:
         return None
+    sizes = open_ends(statement)
     extents = dict(zip(statement.indices, shape.extents, strict=True))
     mentioned = [factor.indices for factor in factors]
     reduced = [i for i, r in _roles(shape) if r is Role.REDUCED]
@@ -136,19 +145,32 @@ def _classes(problem: Problem, *, is_flat: bool) -> Classes | None:
     last = several[-1]
     is_apart = not is_flat and extents[last] >= LEAST_TERMS and any(s[last] == 1 for s in steps)
     others = [i for i in terms if i != last] if is_apart else []
+    rest = [i for i in parallel if i not in own[0] and i not in own[1]]
+    if sizes is None or not all(
+        _is_slowest(sizes, side, extents) for side in (*sides, *([i] for i in rest))
+    ):
+        return None
+    if any(i in sizes for i in reduced):
+        return None
     term = merged_index([last] if is_apart else terms, extents, taken)
-    row, column = (merged_index(side, extents, taken) for side in sides)
+    row, column = (merged_index(side, extents, taken, sizes) for side in sides)
     which = (1 - columns, columns)
     loaded = [
         _loaded(factors[n], arrays[n], extents, (side, term))
         for n, side in zip(which, (row, column), strict=True)
     ]
-    rest = [i for i in parallel if i not in own[0] and i not in own[1]]
     return Classes(
-        tuple(merged_index([i], extents, taken) for i in rest), row, column,
+        tuple(merged_index([i], extents, taken, sizes) for i in rest), row, column,
         None if not others else merged_index(others, extents, taken), term, which,
         (loaded[0], loaded[1]),
     )  # fmt: skip
+
+
+def _is_slowest(
+    sizes: Mapping[str, str], side: Sequence[str], extents: Mapping[str, int]
+) -> bool:
+    """Return whether no index of *side* but its slowest one ends at an open size."""
+    return not any(index in sizes for index in [i for i in side if extents[i] > 1][1:])
 
 
 def _roles(shape: Shape) -> Sequence[tuple[str, Role]]:
@@ -198,11 +220,11 @@ def vector_of_factor(factor: Factor, array: Array, extents: Mapping[str, int], i
     is_plain = len(plain) == 1 and plain[0] == (Index(index), 1)
     if not is_plain or (factor.condition is not None and _mentions(factor.condition, index)):
         return 1
-    subscripts, strides = factor.load.subscripts, array_strides(array)
+    subscripts, strides = factor.load.subscripts, stride_divisors(array)
     steps = [
         stride
         for s, stride, size in zip(subscripts, strides, array.shape, strict=True)
-        if s != Index(index) and size != 1
+        if s != Index(index) and greatest(size) != 1
     ]
     counts = [size // array.dtype.size_bytes for size in COPIES]
     fitting = (n for n in counts if not (extents[index] % n or any(s % n for s in steps)))
@@ -218,7 +240,7 @@ def why_not_named(problem: Problem) -> str | None:
     lead = problem.shapes[problem.lead]
     for name in problem.group.members:
         shape, names = problem.shapes[name], _names_in(problem, name)
-        if reason := why_not_merged(shape.statement):
+        if reason := why_not_whole(shape.statement):
             return f"{name}: {reason}"
         extents = dict(zip(lead.statement.indices, lead.extents, strict=True))
         if name != problem.lead and [extents[i] for i in names] != list(shape.extents):

@@ -216,8 +216,8 @@ def _with_tile(kernel: TensorKernel, sides: Sides, how: Transposition, number: i
         (level[lead].coordinate, level[lead].extent) for level in kernel.outer
     ]
     tile = (
-        Side(sides.written.name, how.tile[1], sides.written.extent),
-        Side(sides.read.name, how.tile[0], sides.read.extent),
+        Side(sides.written.name, how.tile[1], sides.written.end),
+        Side(sides.read.name, how.tile[0], sides.read.end),
     )
     name = f"{load.tensor}.tile{number}{lead}"
     packed = pack(kernel.scop, lead, Factor(load, load), outer, TileOf(name, tile, False))

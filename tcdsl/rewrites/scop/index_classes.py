@@ -9,21 +9,24 @@ of the terms if it is reduced; what both factors depend on are batches.  A merge
 values of a class, the last of its indices fastest.
 
 Legal iff every index has its whole range for any of the others, from 0 on: then all instances are
-there once, and those of one sum are added in any order.  After Goto and van de Geijn, "Anatomy of
-High-Performance Matrix Multiplication", ACM TOMS 34(3), 2008, doi:10.1145/1356052.1356053, whose
-packing the loaders are.
+there once, and those of one sum are added in any order.  An open size may be the range of the
+slowest index of a class: what the others are does not depend on how many values that has.
+
+After Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3),
+2008, doi:10.1145/1356052.1356053, whose packing the loaders are.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from types import MappingProxyType
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load
+from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Size
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.lang.types.dtypes import INT32
-from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.lang.types.dtypes import BOOL, INT32
+from tcdsl.poly.isl_utils import dim_bounds, within_bounds
 from tcdsl.poly.lowering import access, box, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Scop, Statement, Storage
 from tcdsl.records import dataclass
@@ -31,15 +34,27 @@ from tcdsl.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """An index for several, of these extents; the last of them is the fastest."""
+    """An index for several, of these extents; the last of them is the fastest.
+
+    If an open *size* is named, the slowest has so many values, of which its extent is the most.
+    """
 
     name: str
     indices: tuple[str, ...]
     extents: tuple[int, ...]
+    size: str = ""
 
     @property
     def extent(self) -> int:
         return prod(self.extents)
+
+    @property
+    def end(self) -> Expr:
+        """How many values there are: a number, or so many for each of the open size."""
+        if not self.size:
+            return Const(self.extent, INT32)
+        each = self.extent // next(extent for extent in self.extents if extent > 1)
+        return Binary("*", Const(each, INT32), Size(self.size), INT32)
 
     def values(self) -> dict[str, Expr]:
         """Return each index as a function of the merged one."""
@@ -56,25 +71,63 @@ class Merged:
 
 
 def merged_index(
-    indices: Sequence[str], extents: Mapping[str, int], taken: Collection[str]
+    indices: Sequence[str],
+    extents: Mapping[str, int],
+    taken: Collection[str],
+    sizes: Mapping[str, str] = MappingProxyType({}),
 ) -> Merged:
-    """Return one index for *indices*, whose name none of those *taken* has."""
+    """Return one index for *indices*, whose name none of those *taken* has.
+
+    :arg sizes: { index -> the open size that it ends at }.
+    """
     several = [index for index in indices if extents[index] > 1] or list(indices[-1:])
     name = "_".join(several) or "one"
     while name in taken and [name] != list(indices):
         name += "_"
-    return Merged(name, tuple(indices), tuple(extents[index] for index in indices))
+    size = next((sizes[index] for index in several if index in sizes), "")
+    return Merged(name, tuple(indices), tuple(extents[index] for index in indices), size)
 
 
 def why_not_merged(statement: Statement) -> str | None:
     """Return why indices of *statement* are not merged, or None if any may be."""
+    if statement.domain.dim(isl.dim_type.param):
+        return "a size is open"
+    return why_not_whole(statement)
+
+
+def why_not_whole(statement: Statement) -> str | None:
+    """Return why indices of *statement* have not their whole ranges from 0 on, or None."""
     domain = statement.domain
-    if domain.dim(isl.dim_type.param) or not domain.is_box():
-        return "its instances are no product of ranges"
+    whole = isl.Set.universe(domain.get_space()).intersect_params(domain.params())
     for dim, index in enumerate(statement.indices):
-        bounds = constant_bounds(domain, dim)
-        if bounds is None or bounds[0] != 0:
+        low, end = dim_bounds(domain, dim, domain.params())
+        if low != 0:
             return f"{index} does not begin at 0"
+        whole = within_bounds(whole, dim, low, end)
+    return None if whole.is_equal(domain) else "its instances are no product of ranges"
+
+
+def open_ends(statement: Statement) -> dict[str, str] | None:
+    """Return { index -> the open size that it ends at }, None if one ends elsewhere."""
+    domain, found = statement.domain, dict[str, str]()
+    for dim, index in enumerate(statement.indices):
+        _, end = dim_bounds(domain, dim, domain.params())
+        if isinstance(end, int):
+            continue
+        size = _size_of(end, domain.params())
+        if size is None:
+            return None
+        found[index] = size
+    return found
+
+
+def _size_of(end: isl.PwAff, context: isl.Set) -> str | None:
+    """Return the name of the size that *end* is in *context*, None if it is none."""
+    local = isl.LocalSpace.from_space(context.get_space())
+    for place in range(context.dim(isl.dim_type.param)):
+        size = isl.PwAff.from_aff(isl.Aff.var_on_domain(local, isl.dim_type.param, place))
+        if context.is_subset(end.eq_set(size)):
+            return context.get_dim_name(isl.dim_type.param, place)
     return None
 
 
@@ -130,6 +183,11 @@ def _with_merged(
     indices = tuple(one.name for one in mine)
     builder = builder_of(indices, statement.name, scop.sizes)
     domain = box(builder, indices, {one.name: (0, one.extent) for one in mine})
+    domain = domain.intersect_params(scop.context)
+    for one in mine:
+        if one.size:
+            below = Binary("<", Index(one.name), one.end, BOOL)
+            domain = domain.intersect(builder.truth(below).below)
 
     def change(node: Expr) -> Expr:
         match node:

@@ -77,14 +77,14 @@ def _both(one: Expr, other: Expr | None) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A dimension of a tile: an index of the statement, *size* values of it, *extent* in all.
+    """A dimension of a tile: an index of the statement, *size* values of it, *end* in all.
 
     Values are *apart*: between them are those of another side of the same index.
     """
 
     index: str
     size: int
-    extent: int
+    end: Expr
     apart: int = 1
 
 
@@ -175,7 +175,7 @@ def _copy(
     indices = (*(f"o{number}" for number in range(len(outer))), *of.elements)
     builder = builder_of(indices, name, scop.sizes)
     extents = {index: (0, extent) for index, extent in zip(indices, tile.shape, strict=True)}
-    domain = box(builder, indices, extents)
+    domain = box(builder, indices, extents).intersect_params(scop.context)
     values = _values(statement, outer)
     if of.is_split:
         for side in of.sides:
@@ -199,7 +199,8 @@ def _copy(
         needed.append(rewrite(factor.condition, change))
     wide = arithmetic(tile.dtype)
     value: Expr = load if load.dtype == wide else Cast(load, wide)
-    if of.bulk is not None:  # roles meet the same iterations, of tiles that there are
+    is_open = statement.domain.dim(isl.dim_type.param) > 0
+    if of.bulk is not None or is_open:  # roles meet the same iterations, of tiles that there are
         domain = _of_readers(domain, statement, outer)
     inside = domain
     if of.is_split:
@@ -239,7 +240,7 @@ def _moved(bulk: BulkCopy, change: Callable[[Expr], Expr]) -> BulkCopy:
 
 
 def _below(value: Expr, side: Side) -> Expr:
-    return Binary("<", value, Const(side.extent, INT32), BOOL)
+    return Binary("<", value, side.end, BOOL)
 
 
 def _holds(builder: Builder) -> Callable[[Expr], isl.Set]:
