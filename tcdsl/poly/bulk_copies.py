@@ -23,6 +23,7 @@ import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Const, Expr
 from tcdsl.lang.types.dtypes import BOOL, INT32
+from tcdsl.poly.isl_utils import Extent, greatest, times
 from tcdsl.poly.lowering import access, builder_of, elements_in
 from tcdsl.poly.scop import Array, BulkCopy, BulkDim, Scop, Statement
 from tcdsl.records import dataclass
@@ -37,9 +38,12 @@ _WHOLE = BulkDim(1, 1, 0, Const(0, INT32))
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """A dimension of a map: *size* elements, *stride* apart, *after* values of m to a digit."""
+    """A dimension of a map: *size* elements, *stride* apart, *after* values of m to a digit.
 
-    size: int
+    Of the slowest digit's the size may be open.
+    """
+
+    size: Extent
     stride: int
     of: BulkDim
     after: int = 1
@@ -48,6 +52,7 @@ class Walked:
     def corners(self) -> tuple[int, int]:
         """The first place of its digit, from the array's start, and the last from its end."""
         of = self.of
+        assert isinstance(self.size, int), "it is not the slowest"
         return of.first, of.first + of.step * (of.extent - 1) - (self.size - 1)
 
 
@@ -57,13 +62,13 @@ def walked(array: Array, strides: Sequence[int], bulk: BulkCopy) -> tuple[Walked
     Dimensions without a digit come first; those that lie in memory like one are one.  Where the
     array goes on, one of a single element comes last: whatever is after the last line is outside.
     """
-    sizes = [size for size in array.shape if isinstance(size, int)]
-    assert len(sizes) == array.rank, "bulk_tile_of"
+    sizes = array.shape
     # Of one element alone no stride matters, but the driver takes multiples of 16 bytes.
-    strides = [max(strides) if size == 1 else n for n, size in zip(strides, sizes, strict=True)]
+    most = max(strides)
+    strides = [most if greatest(own) == 1 else n for n, own in zip(strides, sizes, strict=True)]
     rest = [d for d in range(array.rank) if d not in bulk.order and d != bulk.near]
     found = [Walked(sizes[d], strides[d], bulk.dims[d]) for d in rest]
-    found = [one for one in found if (one.size, one.of) != (1, _WHOLE)]
+    found = [one for one in found if greatest(one.size) != 1 or one.of != _WHOLE]
     after, begin = 1, len(found)
     for d in bulk.order:
         own = Walked(sizes[d], strides[d], bulk.dims[d], after)
@@ -78,14 +83,15 @@ def walked(array: Array, strides: Sequence[int], bulk: BulkCopy) -> tuple[Walked
 def _together(fast: Walked, slow: Walked) -> Walked | None:
     """Return both dimensions as one, None unless they lie in memory like one."""
     if (
-        fast.of != replace(_WHOLE, extent=fast.size)
+        not isinstance(fast.size, int)
+        or fast.of != replace(_WHOLE, extent=fast.size)
         or slow.of.step != 1
         or slow.stride != fast.stride * fast.size
     ):
         return None
     first, tap = slow.of.first * fast.size, scaled(slow.of.tap, fast.size)
     of = BulkDim(fast.size * slow.of.extent, 1, first, tap)
-    return Walked(fast.size * slow.size, fast.stride, of, fast.after)
+    return Walked(times(slow.size, fast.size), fast.stride, of, fast.after)
 
 
 def scaled(expr: Expr, factor: int) -> Expr:

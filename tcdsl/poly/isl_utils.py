@@ -83,6 +83,11 @@ def minus(one: Extent, other: Extent) -> Extent:
     return plus(one, -other if isinstance(other, int) else other.neg())
 
 
+def times(one: Extent, factor: int) -> Extent:
+    """Return ``factor * one``."""
+    return one * factor if isinstance(one, int) else one.scale_val(val(factor))
+
+
 def whole_tiles(end: Extent, size: int, first: int = 0) -> Extent:
     """Return the end of the tiles of *size* values, from *first* on, that reach *end*."""
     if isinstance(end, int):

@@ -28,6 +28,7 @@ from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.bulk_copies import plus, scaled, walked, why_not_requested
+from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.lowering import access, builder_of, elements_in
 from tcdsl.poly.scop import Array, BulkCopy, BulkDim, Statement
 from tcdsl.records import dataclass
@@ -106,11 +107,15 @@ def _most(builder: Builder, statement: Statement, tap: Expr) -> int:
 
 
 def _why_not_array(array: Array) -> str | None:
-    plain = (*array.origin, *array.shape, *(array.strides or ()))
+    plain = (*array.origin, *array.shape[1:], *(array.strides or ()))  # the first may be open
     if array.skew is not None or any(not isinstance(n, int) for n in plain):
         return f"{array.name} has no plain strides"
     near, element = _near(array), array.dtype.size_bytes
-    strides = [n for d, n in enumerate(array_strides(array)) if d != near and array.shape[d] != 1]
+    strides = [
+        n
+        for d, (n, size) in enumerate(zip(array_strides(array), array.shape, strict=True))
+        if d != near and greatest(size) != 1
+    ]
     if near is None or any(n <= 0 or n * element % STRIDE_BYTES for n in strides):
         return f"strides of {array.name} are no multiples of {STRIDE_BYTES} bytes"
     return None
@@ -119,7 +124,7 @@ def _why_not_array(array: Array) -> str | None:
 def _near(array: Array) -> int | None:
     """Return along which dimension elements of *array* are neighbours, None if along none."""
     strides = enumerate(array_strides(array))
-    return next((d for d, n in strides if n == 1 and array.shape[d] != 1), None)
+    return next((d for d, n in strides if n == 1 and greatest(array.shape[d]) != 1), None)
 
 
 def _why_not_guarded(
@@ -169,8 +174,8 @@ def _sum_of(builder: Builder, expr: Expr, indices: Sequence[str]) -> _Sum | None
     pieces = [] if function is None else function.get_pieces()
     if len(pieces) != 1:
         return None
-    (_, aff), in_ = pieces[0], isl.dim_type.in_
-    if aff.dim(isl.dim_type.div) or aff.dim(isl.dim_type.param):
+    (_, aff), in_, param = pieces[0], isl.dim_type.in_, isl.dim_type.param
+    if aff.dim(isl.dim_type.div) or aff.involves_dims(param, 0, aff.dim(param)):
         return None
     factors = {
         index: int(aff.get_coefficient_val(in_, position).to_python())
@@ -227,8 +232,12 @@ class _Tile:
             dims[dim] = BulkDim(extent, step, least - origin, rest.minus(least))
         if len(of) < len(own):
             return "lines are repeated"
-        last, size = dims[of[own[-1]]], self.array.shape[of[own[-1]]]
-        assert isinstance(size, int)
+        slowest = of[own[-1]]
+        last, size = dims[slowest], greatest(self.array.shape[slowest])
+        assert size is not None, "sizes are bounded on a GPU"
         goes_on = last.step > 1 or last.first + last.step * last.extent < size
+        is_open = not isinstance(self.array.shape[0], int)
+        if is_open and (goes_on or slowest != 0 or last.first or not lines.size):
+            return "an open dimension is not that of the slowest lines"
         order = tuple(of[i] for i in own)
         return BulkCopy(Index(lines.name), self.near, tuple(dims), order, goes_on)

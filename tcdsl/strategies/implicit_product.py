@@ -166,9 +166,7 @@ def _classes(problem: Problem, *, is_flat: bool) -> Classes | None:
     )  # fmt: skip
 
 
-def _is_slowest(
-    sizes: Mapping[str, str], side: Sequence[str], extents: Mapping[str, int]
-) -> bool:
+def _is_slowest(sizes: Mapping[str, str], side: Sequence[str], extents: Mapping[str, int]) -> bool:
     """Return whether no index of *side* but its slowest one ends at an open size."""
     return not any(index in sizes for index in [i for i in side if extents[i] > 1][1:])
 

@@ -30,7 +30,7 @@ from tcdsl.codegen.ast.loop_ast import REQUEST
 from tcdsl.codegen.ast.nodes import Code, Evaluate, Name, Node
 from tcdsl.codegen.cuda.grids import extent_counts
 from tcdsl.codegen.cuda.products import variables_of
-from tcdsl.codegen.cuda.source import TFLOAT32, TensorMap
+from tcdsl.codegen.cuda.source import TFLOAT32, Counts, TensorMap
 from tcdsl.codegen.cuda.statements import CudaStatementPrinter
 from tcdsl.codegen.names import Names
 from tcdsl.costmodel.locality import array_strides
@@ -49,16 +49,20 @@ BARRIER_BYTES = 8
 def tensor_map(scop: Scop, copy: Statement, sizes: Sequence[str]) -> TensorMap:
     """Return the map of what *copy* reads, with its boxes; of open *sizes*, functions of them."""
     if copy.bulk is not None:
-        return _map_of_lines(scop, copy, copy.bulk)
+        return _map_of_lines(scop, copy, copy.bulk, sizes)
     array, tile = (scop.arrays[one.array] for one in (copy.reads[0], copy.write))
     element = array.dtype.size_bytes
     most, box = (tuple(map(_number, own)) for own in (array.shape, tile.shape[-array.rank :]))
     strides = tuple(element * stride for stride in array_strides(array)[:-1])
     box = (*box[:-1], LINE_BYTES // element)
-    is_open = any(not isinstance(extent, int) for extent in array.shape)
-    counts = [extent_counts(extent, sizes) for extent in array.shape[::-1] if is_open]
-    dtype = _type_of(scop, copy)
-    return TensorMap(dtype, most[::-1], strides[::-1], box[::-1], tuple(counts))
+    dtype, counts = _type_of(scop, copy), _counts(array.shape[::-1], sizes)
+    return TensorMap(dtype, most[::-1], strides[::-1], box[::-1], counts)
+
+
+def _counts(extents: Sequence[Extent], sizes: Sequence[str]) -> tuple[Counts, ...]:
+    """Return *extents* as functions of the open *sizes*; none if all are numbers."""
+    is_open = any(not isinstance(extent, int) for extent in extents)
+    return tuple(extent_counts(extent, sizes) for extent in extents) if is_open else ()
 
 
 def _type_of(scop: Scop, copy: Statement) -> str:
@@ -69,21 +73,24 @@ def _type_of(scop: Scop, copy: Statement) -> str:
     return TFLOAT32 if dtype == FLOAT32 and is_direct else dtype.name
 
 
-def _map_of_lines(scop: Scop, copy: Statement, bulk: BulkCopy) -> TensorMap:
+def _map_of_lines(
+    scop: Scop, copy: Statement, bulk: BulkCopy, open_sizes: Sequence[str]
+) -> TensorMap:
     """Return the map of what *copy* reads, whose lines' places are *bulk*."""
     array, tile = (scop.arrays[one.array] for one in (copy.reads[0], copy.write))
     element, lines = array.dtype.size_bytes, _number(tile.shape[-2])
     dims = walked(array, array_strides(array), bulk)
-    sizes = (_number(array.shape[bulk.near]), *(one.size for one in dims))
+    extents = (array.shape[bulk.near], *(one.size for one in dims))
+    sizes, counts = tuple(map(_number, extents)), _counts(extents, open_sizes)
     strides = tuple(element * one.stride for one in dims)
     at_once = LINE_BYTES // element
     if is_box(dims):
         box = (at_once, *(1 for _ in dims[1:]), lines)
-        return TensorMap(_type_of(scop, copy), sizes, strides, box)
+        return TensorMap(_type_of(scop, copy), sizes, strides, box, counts)
     lower, upper = zip(*(one.corners for one in dims[:-1]), strict=True)
     steps = tuple(one.of.step for one in dims[:-1])
     pixels = (at_once, lines)
-    return TensorMap(_type_of(scop, copy), sizes, strides, pixels, (), (lower, upper), steps)
+    return TensorMap(_type_of(scop, copy), sizes, strides, pixels, counts, (lower, upper), steps)
 
 
 def _number(extent: Extent) -> int:
