@@ -90,6 +90,8 @@ class _Builder:
         self.form: Form = form_of(problem, self.classes)
         self.size = chunk_size(self.classes, self.tiles.step, product.chunks)
         self.count = -(-self.classes.term.extent // self.size)
+        # Blocks that share an open number of terms have steps in turn: each has some of any number.
+        self.is_dealt = self.count > 1 and bool(self.classes.term.size)
 
     def kernel(self, sketch: Sketch) -> TensorKernel:
         """Return the kernel that *sketch* explains."""
@@ -139,7 +141,8 @@ class _Builder:
         if self.count == 1:
             return _Sums(form.scop, form.init, form.store, after)
         term = self.classes.term
-        part = Partial(term.name, 0, self.size, 0, self.count, False)
+        run, mod = (self.tiles.step, self.count) if self.is_dealt else (self.size, 0)
+        part = Partial(term.name, 0, run, mod, self.count, False)
         before = set(form.scop.by_name)
         shared = rfactor(form.scop, self.lead, (part,))
         whole = [
@@ -161,7 +164,10 @@ class _Builder:
             one.name: (0, whole_tiles(self._end(scop, one.name), size))
             for one, size in ((row, rows), (column, columns))
         }
-        found = padded(scop, self.lead, spans, {term.name: (0, self.size * self.count)})
+        is_whole = self.count == 1 or self.is_dealt
+        size = self.tiles.step if is_whole else self.size
+        terms = {term.name: (0, whole_tiles(self._end(scop, term.name), size))}
+        found = padded(scop, self.lead, spans, terms)
         assert found is not None, "its indices are merged"
         return found
 
@@ -176,6 +182,8 @@ class _Builder:
         position = names.index(self.classes.term.name)
         count = self.size // self.tiles.step
         terms = Coordinate(position, 0, self.tiles.step, count if self.count > 1 else 0)
+        if self.is_dealt:
+            terms = Coordinate(position, 0, self.tiles.step * self.count)
         steps = self.classes.steps
         if steps is None:
             return Level(LoopKind.SERIAL, terms, count)
@@ -195,7 +203,9 @@ class _Builder:
         chunk = None
         if self.count > 1:
             names = form.scop.by_name[self.lead].indices
-            chunk = Chunk({self.lead: names.index(classes.term.name)}, self.size)
+            run = self.tiles.step if self.is_dealt else 0
+            at = {self.lead: names.index(classes.term.name)}
+            chunk = Chunk(at, self.size, self.is_dealt, run)
         loops = Assembly(form.group, form.shapes, self.problem.gpu, tiles, chunk=chunk)
         lead, product = self.lead, self.product
         row = form.axis(classes.row)[lead]

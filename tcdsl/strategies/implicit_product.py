@@ -135,25 +135,23 @@ def _classes(problem: Problem, *, is_flat: bool) -> Classes | None:
     columns = min((0, 1), key=lambda n: apart(own[n]))
     sides = [sorted(own[n], key=lambda i: -result[i]) for n in (1 - columns, columns)]
     arrays = [problem.scop.arrays[factor.load.tensor] for factor in factors]
-    steps = [
+    strides = [
         {i: stride_of(array, factor, i) for i in statement.indices}
         for array, factor in zip(arrays, factors, strict=True)
     ]
-    terms = sorted(reduced, key=lambda i: -min((s[i] for s in steps if s[i]), default=0))
+    terms = sorted(reduced, key=lambda i: -min((s[i] for s in strides if s[i]), default=0))
     several = [i for i in terms if extents[i] > 1]
     taken = set(statement.indices)
     last = several[-1]
-    is_apart = not is_flat and extents[last] >= LEAST_TERMS and any(s[last] == 1 for s in steps)
+    is_apart = not is_flat and extents[last] >= LEAST_TERMS and any(s[last] == 1 for s in strides)
     others = [i for i in terms if i != last] if is_apart else []
     rest = [i for i in parallel if i not in own[0] and i not in own[1]]
-    if sizes is None or not all(
-        _is_slowest(sizes, side, extents) for side in (*sides, *([i] for i in rest))
-    ):
+    merged = (*sides, others, [last] if is_apart else terms, *([i] for i in rest))
+    if sizes is None or not all(_is_slowest(sizes, one, extents) for one in merged):
         return None
-    if any(i in sizes for i in reduced):
-        return None
-    term = merged_index([last] if is_apart else terms, extents, taken)
     row, column = (merged_index(side, extents, taken, sizes) for side in sides)
+    steps = merged_index(others, extents, taken, sizes) if others else None
+    term = merged_index([last] if is_apart else terms, extents, taken, sizes)
     which = (1 - columns, columns)
     loaded = [
         _loaded(factors[n], arrays[n], extents, (side, term))
@@ -161,8 +159,7 @@ def _classes(problem: Problem, *, is_flat: bool) -> Classes | None:
     ]
     return Classes(
         tuple(merged_index([i], extents, taken, sizes) for i in rest), row, column,
-        None if not others else merged_index(others, extents, taken), term, which,
-        (loaded[0], loaded[1]),
+        steps, term, which, (loaded[0], loaded[1]),
     )  # fmt: skip
 
 
