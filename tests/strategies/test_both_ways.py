@@ -15,7 +15,9 @@ from tcdsl.options import Options
 from tcdsl.poly.loop_tree import LoopKind, loops_around, statements_of
 from tcdsl.schedule.placement import Space
 from tcdsl.strategies import fused_directions, problem
+from tcdsl.strategies.templates import row_column
 from tests.strategies.crossing_programs import crossing_program
+from tests.strategies.test_templates import problems_of
 from tests.strategies.waiting_sums import take_the_likeliest
 
 CheckAll = Callable[..., None]
@@ -266,3 +268,21 @@ def test_random_programs(
         check_emulated(cases[start : start + 50], gpu=eager)
     found = sum(bool(crossing(cuda_unit(s, *shapes, gpu=eager))) for s, shapes in cases[:25])
     assert found >= 8, "most programs are of one direction"
+
+
+def test_weights_that_all_rows_read_take_registers() -> None:
+    """layernorm's derivative of bfloat16 spilled with three blocks of 256 threads (H200)."""
+    found = {}
+    for name, weight in (("plain", ""), ("weighted", " * w(j)")):
+        source = f"""def f(bfloat16(M,N) x, bfloat16(M,N) d, bfloat16(N) w) -> (e, c, v) {{
+            s(i) +=! float(d(i,j)){weight} * x(i,j)
+            e(i,j) = float(d(i,j)) - x(i,j) * s(i)
+            c(j) +=! float(d(i,j)) * x(i,j)
+            v(j) = w(j) + 0.0
+        }}"""
+        problem_ = next(p for p in problems_of(source, [(16384, 4096)] * 2 + [(4096,)])
+                        if row_column.crossing_of(p) is not None)  # fmt: skip
+        crossing = row_column.crossing_of(problem_)
+        assert crossing is not None
+        found[name] = row_column.directions_of(problem_, crossing).kept_bytes
+    assert found["weighted"] == found["plain"] + 4

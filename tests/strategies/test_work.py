@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tcdsl.costmodel.estimate import estimate
+from tcdsl.costmodel.work import Work
 from tcdsl.options import Options
 from tcdsl.strategies import catalogue
 from tcdsl.strategies.problem import Problem, analyses_shared, analysis, own_analysis
@@ -95,3 +96,27 @@ def test_rows_in_turn_wait_for_one_another_with_copies_in_memory_too() -> None:
     with_copies = replace(sketch, private={"S0": ()}, is_summed=True)
     one, other = (least_work_of(problem, s).chain.cycles for s in (sketch, with_copies))
     assert one == other > 0
+
+
+def in_turn(source: str) -> Work:
+    """Return what the kernel of rows and columns of *source* costs, one row after another."""
+    (problem,) = problems_of(source, [(65536, 1024)])
+    chosen = (c for c in catalogue.choices(problem) if c.template.name == "row_column")
+    sketch = next(sketch for c in chosen if (sketch := c.schedule(problem)).turns)
+    return least_work_of(problem, sketch)
+
+
+def test_sums_that_a_thread_has_for_itself_are_no_folds() -> None:
+    """Only s is folded: y and z are registers of each thread, and columns of all rows."""
+    for results, columns in (("y", ""), ("y, z", "  z(n) +=! x(m,n) * x(m,n) * s(m)")):
+        sums = f"s(m) +=! x(m,n)  y(n) +=! x(m,n) * s(m){columns}"
+        work = in_turn(f"def f(float(M,N) x) -> (s, {results}) {{ {sums} }}")
+        rows = 65536 / work.blocks
+        assert work.chain.block_barriers == pytest.approx(2 * rows, rel=0.1)
+
+
+def test_the_next_row_is_asked_for_where_it_is_long_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "def f(float(M,N) x) -> (s, y) { s(m) +=! x(m,n)  y(n) +=! x(m,n) * s(m) }"
+    assert in_turn(source).is_prefetched
+    monkeypatch.setattr("tcdsl.strategies.work.LEAST_BYTES", 1 << 14)
+    assert not in_turn(source).is_prefetched
