@@ -332,7 +332,8 @@ def _finished(
     """
     trees = [kernel.tree for kernel in kernels]
     placements = promote(scop, trees, gpu, staged, held, large)
-    scop, trees = synchronise(scop, trees, dependences_of(scop), placements)
+    staggers = [kernel.code.stagger for kernel in kernels]
+    scop, trees = synchronise(scop, trees, dependences_of(scop), placements, staggers)
     kernels = [replace(k, tree=tree) for k, tree in zip(kernels, trees, strict=True)]
     turned = _turned(scop, kernels, gpu)
     record("synchronisation", scop, turned)

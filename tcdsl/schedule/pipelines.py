@@ -20,7 +20,16 @@ meet the same iterations from 0 on without gaps (a stage's uses are told apart b
 every pair of instances with one place is at least S iterations apart.
 
 Where a block has several tiles, one after another, stages run on: q counts the steps of all tiles,
-and the producer is in the next one's while what the last products gave is stored.
+and the producer is in the next one's while what the last products gave is stored.  Groups of warps
+that multiply together read the same stages; each may begin some steps after the one before it, so
+that tensor cores have the products of one while the other computes what follows its sums::
+
+    first     products 0 .. n-1         | stores  | products n ..
+    second    wait  | products 0 .. n-1      | stores  | products n ..
+
+Once is enough: a stage is free when all groups have read it, so that the first one stays as far
+ahead, and is again where both waited for copies.  Legal iff the first stages that the last group
+waits for are filled without a release, and each block has as many steps.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -46,6 +55,7 @@ from tcdsl.schedule.events import event_statement, with_event_coordinates
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.placement import Placement, Placements
 
+GROUP_WARPS = 4  # that multiply together
 Pair = tuple[str, str, isl.Map]  # source, sink, { source -> sink }
 
 
@@ -65,6 +75,10 @@ class Pipeline:
     def lag(self) -> int:
         """The iterations after which what was read is known to have been read."""
         return min(self.going_on, 1)
+
+    @property
+    def n_outer(self) -> int:
+        return len(self.path) - self.n_inner
 
     @property
     def inner(self) -> tuple[Loop, ...]:
@@ -116,11 +130,17 @@ def _stage_bytes(scop: Scop, placement: Placement) -> int:
 
 
 def with_events(
-    mapped: Mapped, pipeline: Pipeline, number: int
+    mapped: Mapped, pipeline: Pipeline, number: int, stagger: int = 0
 ) -> tuple[Node, Sequence[Statement]]:
-    """Return the tree of *mapped* with the events of *pipeline*, and these."""
+    """Return the tree of *mapped* with the events of *pipeline*, and these.
+
+    :arg stagger: how many steps a group of warps begins after the one before it.
+    """
     path = pipeline.path
-    acquire, await_, release, end = events = _events(mapped.scop, pipeline, number)
+    acquire, await_, release, end = own = _events(mapped.scop, pipeline, number)
+    staggers = _staggers(mapped.scop, pipeline, number, stagger)
+    events = (*own, *staggers)
+    before = {pipeline.inner[0].name: [Leaf(event.name) for event in staggers]}
     first = {
         _first(path[-1].body, pipeline.copies): acquire,
         _first(path[-1].body, pipeline.readers): await_,
@@ -142,7 +162,8 @@ def with_events(
                 steps = with_event_coordinates(node, inside(node.body), (acquire, await_, release))
                 return Children((steps, Leaf(end.name)))
             case Loop() if node.name in {loop.name for loop in path}:
-                return with_event_coordinates(node, around(node.body), events)
+                found = with_event_coordinates(node, around(node.body), events)
+                return Children((*held, found)) if (held := before.get(node.name)) else found
             case Children(children=children):
                 flat: list[Node] = []
                 for child in map(around, children):
@@ -177,6 +198,15 @@ def _events(
     )
 
 
+def _staggers(scop: Scop, pipeline: Pipeline, number: int, steps: int) -> tuple[Statement, ...]:
+    """Return what holds further groups back by so many *steps*, if any, before a block's tiles."""
+    if not steps:
+        return ()
+    event = Event(EventKind.STAGGER, pipeline.stages, lag=steps)
+    path, name = pipeline.path[: pipeline.n_outer], f"{event.kind}{number}"
+    return (event_statement(scop, name, pipeline.readers, path, event, ""),)
+
+
 def _positions(node: Node, names: Sequence[str]) -> list[int]:
     children = node.children if isinstance(node, Children) else (node,)
     return [n for n, child in enumerate(children) if set(statements_of(child)) & set(names)]
@@ -203,7 +233,7 @@ def why_not_pipelined(
     """
     pipeline = pipeline_of(mapped, placements)
     assert pipeline is not None
-    if reason := _why_not_events(mapped, pipeline):
+    if reason := _why_not_events(mapped, pipeline) or _why_not_staggered(mapped, pipeline):
         return reason
     for source, sink, relation in pairs:
         if reason := _why_not_ordered(mapped, pipeline, source, sink, relation):
@@ -247,6 +277,25 @@ def _why_not_events(mapped: Mapped, pipeline: Pipeline) -> str | None:
     if any(event.steps != pipeline.steps for _, event, _ in events.values()):
         return "stages are not counted as they run on"
     return _why_not_running_on(domains[0], pipeline) or _why_not_from_zero(domains[0])
+
+
+def _why_not_staggered(mapped: Mapped, pipeline: Pipeline) -> str | None:
+    """Return why a group of warps would wait for what never comes, or None."""
+    order = list(statements_of(mapped.tree))
+    first = min(order.index(name) for name in (*pipeline.copies, *pipeline.readers))
+    for position, name in enumerate(order):
+        event = mapped.scop.by_name[name].event
+        if event is None or event.kind is not EventKind.STAGGER:
+            continue
+        if position > first or mapped.paths[name] != pipeline.path[: pipeline.n_outer]:
+            return "a group of warps is held back after its first step"
+        last = (mapped.block[2] // GROUP_WARPS - 1) * event.lag
+        if last >= min(pipeline.stages, pipeline.steps):
+            return f"a group waits for step {last} before anybody has released a stage"
+        began = values_of(mapped.scop, pipeline.readers[0], mapped.paths[name]).range()
+        if not mapped.scop.by_name[name].domain.reset_tuple_id().is_subset(began):
+            return "a group waits in a block without steps"
+    return None
 
 
 def _why_not_running_on(domain: isl.Set, pipeline: Pipeline) -> str | None:
@@ -333,8 +382,7 @@ def _distances(
         return None
     times = relation.apply_domain(_uses(mapped, pipeline, source))
     deltas = times.apply_range(_uses(mapped, pipeline, sink)).deltas()
-    n_outer = len(pipeline.path) - pipeline.n_inner
-    *around, own = [constant_bounds(deltas, dim) for dim in range(n_outer + 1)]
+    *around, own = [constant_bounds(deltas, dim) for dim in range(pipeline.n_outer + 1)]
     if own is None or any(bounds != (0, 0) for bounds in around):
         return -1, -1
     return own

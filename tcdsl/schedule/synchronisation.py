@@ -226,15 +226,22 @@ def _repeats(loop: Loop) -> bool:
 
 
 def synchronise(
-    scop: Scop, trees: Sequence[Node], dependences: Dependences, placements: Placements
+    scop: Scop,
+    trees: Sequence[Node],
+    dependences: Dependences,
+    placements: Placements,
+    staggers: Sequence[int] = (),
 ) -> tuple[Scop, list[Node]]:
-    """Return *scop* with the barriers that its kernels *trees* need, and the trees with them."""
+    """Return *scop* with the barriers that its kernels *trees* need, and the trees with them.
+
+    :arg staggers: of each kernel, how many steps a group of warps begins after another (pipelines).
+    """
     barriers: list[Statement] = []
     done = []
-    for number, tree in enumerate(trees):
+    for number, (tree, stagger) in enumerate(zip(trees, staggers or [0] * len(trees), strict=True)):
         mapped = Mapped(scop, tree)
         if (pipeline := pipeline_of(mapped, placements)) is not None:
-            tree, events = with_events(mapped, pipeline, number)
+            tree, events = with_events(mapped, pipeline, number, stagger)
             done.append(tree)
             barriers += events
             continue

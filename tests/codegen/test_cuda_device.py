@@ -225,6 +225,7 @@ OTHER_USES = {
     "tc_map": "p[0] = (int64_t)sizeof(tc_map);",
     "tc_begin_pipeline": "__shared__ uint64_t b[4]; tc_begin_pipeline<2, 1>(b);",
     "tc_have_registers": "tc_have_registers<240, true>();",
+    "tc_stagger": "__shared__ uint64_t b[8]; tc_stagger<4, 2>(b);",
     "tc_acquire": "__shared__ uint64_t b[4]; tc_acquire<2, 16>(b, (int)p[0]);",
     "tc_await": "__shared__ uint64_t b[4]; tc_await<2>(b, (int)p[0]);",
     "tc_release": "__shared__ uint64_t b[4]; tc_release<2>(b, (int)p[0]);",

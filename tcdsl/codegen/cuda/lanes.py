@@ -67,9 +67,9 @@ from tcdsl.codegen.cuda.vectors import (
     turns_without,
 )
 from tcdsl.codegen.passes.turns import covers, lanes_of, step_guard
-from tcdsl.lang.comprehension import Expr
-from tcdsl.poly.loop_tree import MAPPED, Coordinate, Loop, LoopKind
-from tcdsl.poly.scop import Kind
+from tcdsl.lang.comprehension import Expr, Index, walk
+from tcdsl.poly.loop_tree import MAPPED, AffineCoordinate, Coordinate, Loop, LoopKind
+from tcdsl.poly.scop import Access, Kind, Statement
 from tcdsl.schedule.placement import accesses_of
 
 
@@ -142,7 +142,25 @@ class LanesPrinter:
             and len(own) == 1 and (len(uses) == 1 or not is_written)
             and isinstance(columns, Coordinate)
             and is_run(scop, statement, own[0], columns, QUAD * PAIR)
+            and (vector.is_stored or self._differs_by_rows(own[0], statement, columns))
         )  # fmt: skip
+
+    def _differs_by_rows(self, access: Access, statement: Statement, columns: Coordinate) -> bool:
+        """Return whether threads with the same *columns* access different elements.
+
+        Where they do not (a bias), a load of each pair is one instruction, and an exchange sixteen.
+        """
+        along = [loop for loop in self.text.mapped.paths[statement.name] if loop.axis == 0]
+        threads = (
+            c
+            for loop in along
+            if loop.kind is LoopKind.THREAD
+            if isinstance(c := loop.coordinates[statement.name], AffineCoordinate)
+        )
+        dims = {own.position for c in threads for _, own in c.terms if isinstance(own, Coordinate)}
+        others = {statement.indices[dim] for dim in dims - {columns.position}}
+        nodes = (node for subscript in access.subscripts for node in walk(subscript))
+        return any(isinstance(node, Index) and node.name in others for node in nodes)
 
     def _exchanged(
         self, vector: LaneVector, lanes: Lanes, loop: Loop, is_guarded: bool

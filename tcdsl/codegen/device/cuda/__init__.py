@@ -30,7 +30,8 @@
     wgmma_f32                           tc_wgmma_f32
     wgmma_planes                        tc_wgmma_planes
     pipeline                            tc_map, tc_begin_pipeline, tc_acquire, tc_copy_box,
-                                        tc_copy_pixels, tc_await, tc_release, tc_have_registers
+                                        tc_copy_pixels, tc_await, tc_release, tc_stagger,
+                                        tc_have_registers
     overlap                             tc_begin_next_kernel, tc_await_kernels
     changing                            tc_changing
 
@@ -128,7 +129,7 @@ _GROUP_PRODUCTS = (
 )  # fmt: skip
 _PIPELINE = (
     "tc_map", "tc_begin_pipeline", "tc_have_registers", "tc_acquire", "tc_copy_box",
-    "tc_copy_pixels", "tc_await", "tc_release",
+    "tc_copy_pixels", "tc_await", "tc_release", "tc_stagger",
 )  # fmt: skip
 
 
