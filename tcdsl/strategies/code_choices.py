@@ -34,7 +34,10 @@ def default_code(problem: Problem, sketch: Sketch) -> Code:
     """Return what is chosen of the code of *sketch* where nothing is asked for."""
     if not isinstance(problem.machine, Chip):
         return Code()
-    prefetch_bytes = bytes_ahead(problem.gpu) if sketch.turns else 0
+    product = sketch.tensor or sketch.implicit
+    has_tiles = product is not None and product.boxes and product.in_turn
+    prefetches = sketch.turns or has_tiles
+    prefetch_bytes = bytes_ahead(problem.gpu, of_tiles=has_tiles) if prefetches else 0
     registers = _thread_registers(sketch, problem.gpu)
     return Code(prefetch_bytes, sketch.beside, thread_registers=registers)
 
