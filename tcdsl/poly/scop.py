@@ -171,7 +171,6 @@ class EventKind(StrEnum):
     AWAIT = "await"  # waits until what was copied to a stage has arrived
     RELEASE = "release"  # a stage has been read
     END = "end"  # waits for products that go on after they were issued
-    STAGGER = "stagger"  # further groups of warps wait until the first one is some stages ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +183,7 @@ class Event:
     kind: EventKind
     stages: int = 0
     size_bytes: int = 0  # of ACQUIRE: what is to come
-    lag: int = 0  # of RELEASE: as many iterations' products may still read; of STAGGER: stages
+    lag: int = 0  # of RELEASE: as many iterations' products may still read
     left: int = 0  # and so many products are they
     steps: int = 0
 

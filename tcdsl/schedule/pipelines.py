@@ -20,16 +20,7 @@ meet the same iterations from 0 on without gaps (a stage's uses are told apart b
 every pair of instances with one place is at least S iterations apart.
 
 Where a block has several tiles, one after another, stages run on: q counts the steps of all tiles,
-and the producer is in the next one's while what the last products gave is stored.  Groups of warps
-that multiply together read the same stages; each may begin some steps after the one before it, so
-that tensor cores have the products of one while the other computes what follows its sums::
-
-    first     products 0 .. n-1         | stores  | products n ..
-    second    wait  | products 0 .. n-1      | stores  | products n ..
-
-Once is enough: a stage is free when all groups have read it, so that the first one stays as far
-ahead, and is again where both waited for copies.  Legal iff the first stages that the last group
-waits for are filled without a release, and each block has as many steps.
+and the producer is in the next one's while what the last products gave is stored.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -55,7 +46,6 @@ from tcdsl.schedule.events import event_statement, with_event_coordinates
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.placement import Placement, Placements
 
-GROUP_WARPS = 4  # that multiply together
 Pair = tuple[str, str, isl.Map]  # source, sink, { source -> sink }
 
 
@@ -69,16 +59,12 @@ class Pipeline:
     n_inner: int  # of these, the last ones: those that stages run on over
     copies: tuple[str, ...]
     readers: tuple[str, ...]
-    going_on: int  # how many of these go on after they were issued
+    going_on: int  # how many instructions of these go on after they were issued
 
     @property
     def lag(self) -> int:
         """The iterations after which what was read is known to have been read."""
         return min(self.going_on, 1)
-
-    @property
-    def n_outer(self) -> int:
-        return len(self.path) - self.n_inner
 
     @property
     def inner(self) -> tuple[Loop, ...]:
@@ -117,6 +103,7 @@ def pipeline_of(mapped: Mapped, placements: Placements) -> Pipeline | None:
     depth = next(n for n, loop in enumerate(path) if loop.name == inner[-1])
     sizes = (_stage_bytes(mapped.scop, placements[tile]) for tile in tiles)
     going_on = sum(_is_unfinished(mapped, name) for name in readers)
+    going_on -= sum(bool(placements[tile].follows) for tile in tiles)  # one for two (joint_tiles)
     return Pipeline(stages, sum(sizes), path[: depth + 1], len(inner), copies, readers, going_on)
 
 
@@ -130,17 +117,11 @@ def _stage_bytes(scop: Scop, placement: Placement) -> int:
 
 
 def with_events(
-    mapped: Mapped, pipeline: Pipeline, number: int, stagger: int = 0
+    mapped: Mapped, pipeline: Pipeline, number: int
 ) -> tuple[Node, Sequence[Statement]]:
-    """Return the tree of *mapped* with the events of *pipeline*, and these.
-
-    :arg stagger: how many steps a group of warps begins after the one before it.
-    """
+    """Return the tree of *mapped* with the events of *pipeline*, and these."""
     path = pipeline.path
-    acquire, await_, release, end = own = _events(mapped.scop, pipeline, number)
-    staggers = _staggers(mapped.scop, pipeline, number, stagger)
-    events = (*own, *staggers)
-    before = {pipeline.inner[0].name: [Leaf(event.name) for event in staggers]}
+    acquire, await_, release, end = events = _events(mapped.scop, pipeline, number)
     first = {
         _first(path[-1].body, pipeline.copies): acquire,
         _first(path[-1].body, pipeline.readers): await_,
@@ -162,8 +143,7 @@ def with_events(
                 steps = with_event_coordinates(node, inside(node.body), (acquire, await_, release))
                 return Children((steps, Leaf(end.name)))
             case Loop() if node.name in {loop.name for loop in path}:
-                found = with_event_coordinates(node, around(node.body), events)
-                return Children((*held, found)) if (held := before.get(node.name)) else found
+                return with_event_coordinates(node, around(node.body), events)
             case Children(children=children):
                 flat: list[Node] = []
                 for child in map(around, children):
@@ -198,15 +178,6 @@ def _events(
     )
 
 
-def _staggers(scop: Scop, pipeline: Pipeline, number: int, steps: int) -> tuple[Statement, ...]:
-    """Return what holds further groups back by so many *steps*, if any, before a block's tiles."""
-    if not steps:
-        return ()
-    event = Event(EventKind.STAGGER, pipeline.stages, lag=steps)
-    path, name = pipeline.path[: pipeline.n_outer], f"{event.kind}{number}"
-    return (event_statement(scop, name, pipeline.readers, path, event, ""),)
-
-
 def _positions(node: Node, names: Sequence[str]) -> list[int]:
     children = node.children if isinstance(node, Children) else (node,)
     return [n for n, child in enumerate(children) if set(statements_of(child)) & set(names)]
@@ -233,7 +204,7 @@ def why_not_pipelined(
     """
     pipeline = pipeline_of(mapped, placements)
     assert pipeline is not None
-    if reason := _why_not_events(mapped, pipeline) or _why_not_staggered(mapped, pipeline):
+    if reason := _why_not_events(mapped, pipeline):
         return reason
     for source, sink, relation in pairs:
         if reason := _why_not_ordered(mapped, pipeline, source, sink, relation):
@@ -277,25 +248,6 @@ def _why_not_events(mapped: Mapped, pipeline: Pipeline) -> str | None:
     if any(event.steps != pipeline.steps for _, event, _ in events.values()):
         return "stages are not counted as they run on"
     return _why_not_running_on(domains[0], pipeline) or _why_not_from_zero(domains[0])
-
-
-def _why_not_staggered(mapped: Mapped, pipeline: Pipeline) -> str | None:
-    """Return why a group of warps would wait for what never comes, or None."""
-    order = list(statements_of(mapped.tree))
-    first = min(order.index(name) for name in (*pipeline.copies, *pipeline.readers))
-    for position, name in enumerate(order):
-        event = mapped.scop.by_name[name].event
-        if event is None or event.kind is not EventKind.STAGGER:
-            continue
-        if position > first or mapped.paths[name] != pipeline.path[: pipeline.n_outer]:
-            return "a group of warps is held back after its first step"
-        last = (mapped.block[2] // GROUP_WARPS - 1) * event.lag
-        if last >= min(pipeline.stages, pipeline.steps):
-            return f"a group waits for step {last} before anybody has released a stage"
-        began = values_of(mapped.scop, pipeline.readers[0], mapped.paths[name]).range()
-        if not mapped.scop.by_name[name].domain.reset_tuple_id().is_subset(began):
-            return "a group waits in a block without steps"
-    return None
 
 
 def _why_not_running_on(domain: isl.Set, pipeline: Pipeline) -> str | None:
@@ -382,7 +334,8 @@ def _distances(
         return None
     times = relation.apply_domain(_uses(mapped, pipeline, source))
     deltas = times.apply_range(_uses(mapped, pipeline, sink)).deltas()
-    *around, own = [constant_bounds(deltas, dim) for dim in range(pipeline.n_outer + 1)]
+    n_outer = len(pipeline.path) - pipeline.n_inner
+    *around, own = [constant_bounds(deltas, dim) for dim in range(n_outer + 1)]
     if own is None or any(bounds != (0, 0) for bounds in around):
         return -1, -1
     return own

@@ -26,8 +26,6 @@ class Code:
     *sum_terms* are added one after another; then the sum is stored (pairwise summation).
     If *thread_registers* is not 0, threads that multiply what a producer brings have so many: its
     role has four warps, of which three are idle, and gives up its own.
-    *stagger*: of threads that multiply in groups of four warps, and have several tiles, each group
-    begins so many steps after the one before it, so that they do not store at the same time.
     """
 
     prefetch_bytes: int = 0
@@ -37,7 +35,6 @@ class Code:
     unrolled_bytes: int = UNROLLED_BYTES
     sum_terms: int = 16  # accumulators are registers: few additions more, and few values stored
     thread_registers: int = 0
-    stagger: int = 0
 
 
 DEFAULT_CODE = Code()

@@ -226,22 +226,15 @@ def _repeats(loop: Loop) -> bool:
 
 
 def synchronise(
-    scop: Scop,
-    trees: Sequence[Node],
-    dependences: Dependences,
-    placements: Placements,
-    staggers: Sequence[int] = (),
+    scop: Scop, trees: Sequence[Node], dependences: Dependences, placements: Placements
 ) -> tuple[Scop, list[Node]]:
-    """Return *scop* with the barriers that its kernels *trees* need, and the trees with them.
-
-    :arg staggers: of each kernel, how many steps a group of warps begins after another (pipelines).
-    """
+    """Return *scop* with the barriers that its kernels *trees* need, and the trees with them."""
     barriers: list[Statement] = []
     done = []
-    for number, (tree, stagger) in enumerate(zip(trees, staggers or [0] * len(trees), strict=True)):
+    for number, tree in enumerate(trees):
         mapped = Mapped(scop, tree)
         if (pipeline := pipeline_of(mapped, placements)) is not None:
-            tree, events = with_events(mapped, pipeline, number, stagger)
+            tree, events = with_events(mapped, pipeline, number)
             done.append(tree)
             barriers += events
             continue

@@ -1,8 +1,7 @@
 """What may be chosen of a kernel's code beside its loops (``schedule.plan.Code``), and what is.
 
     "code": {"prefetch_bytes": 0, "resident_blocks": 2, "early": true, "streaming": true,
-             "unrolled_bytes": 128, "sum_terms": 16, "thread_registers": 0,
-             "stagger": 0}
+             "unrolled_bytes": 128, "sum_terms": 16, "thread_registers": 0}
 
 The defaults are what measurements favour.  Options and the chip filter the rest: only kernels whose
 blocks have several rows in turn prefetch, and compensated sums are not cut into blocks.
@@ -72,17 +71,7 @@ def code_space(problem: Problem, sketch: Sketch) -> dict[str, tuple[int | bool, 
         "unrolled_bytes": UNROLLED_BYTES,
         "sum_terms": SUM_TERMS if is_plain else (default.sum_terms,),
         "thread_registers": tuple(dict.fromkeys((0, default.thread_registers))),
-        "stagger": tuple(range(_most_steps_apart(sketch) + 1)),
     }
-
-
-def _most_steps_apart(sketch: Sketch) -> int:
-    """Return how many steps two groups of warps may be apart, which read the same stages."""
-    product = sketch.tensor or sketch.implicit
-    if product is None or not (product.boxes and product.in_turn):
-        return 0
-    groups = product.tiles.threads // (WARP * PRODUCING_WARPS)
-    return product.stages - 1 if groups == 2 else 0
 
 
 def code_for(problem: Problem, sketch: Sketch, asked: Mapping[str, Any]) -> Code:

@@ -165,6 +165,7 @@ OTHER_USES = {
     "tc_select": "p[0] = tc_select((int)p[9], p[1], p[2]);",
     "tc_vload_if_once": "p[0] = tc_vload_if_once<2>(p + 2, p, (int)p[9])[1];",
     "tc_vload_quad": "tc_vec<uint16_t, 2> w[4]; tc_vload_quad(w, (uint16_t *)p); p[0] = w[0][1];",
+    "tc_vstore_twin": "tc_vec<float, 2> w = {}; tc_vstore_twin((float *)p, w, w);",
     "tc_vstore_quad": "tc_vec<uint16_t, 2> w[4] = {}; tc_vstore_quad((uint16_t *)p, w);",
     "tc_vstore_some": "tc_vstore_some(p, tc_vload<2>(p + 2), (int)p[9], 1);",
     "tc_pair": "tc_pair<int64_t, int64_t> pair = {p[0], p[1]}; p[2] = pair.index;",
@@ -193,6 +194,11 @@ OTHER_USES = {
     "tc_wgmma": (
         "__shared__ __align__(1024) uint16_t s[8192]; float sums[32] = {};"
         " tc_wgmma<1, 64, 4, 64, 64, 1, 64, 64, 0>(sums, s, 0, s, 4096); p[0] = (int)sums[5];"
+    ),
+    "tc_wgmma_joint": (
+        "__shared__ __align__(1024) uint16_t s[12288]; float sums[32] = {}, others[32] = {};"
+        " tc_wgmma_joint<1, 64, 4, 64, 64, 1, 64, 64, 0>(sums, others, s, 0, s, 4096);"
+        " p[0] = (int)sums[5] + (int)others[7];"
     ),
     "tc_wgmma_promoted": (
         "__shared__ __align__(1024) uint16_t s[8192]; float sums[32] = {};"
@@ -225,7 +231,6 @@ OTHER_USES = {
     "tc_map": "p[0] = (int64_t)sizeof(tc_map);",
     "tc_begin_pipeline": "__shared__ uint64_t b[4]; tc_begin_pipeline<2, 1>(b);",
     "tc_have_registers": "tc_have_registers<240, true>();",
-    "tc_stagger": "__shared__ uint64_t b[8]; tc_stagger<4, 2>(b);",
     "tc_acquire": "__shared__ uint64_t b[4]; tc_acquire<2, 16>(b, (int)p[0]);",
     "tc_await": "__shared__ uint64_t b[4]; tc_await<2>(b, (int)p[0]);",
     "tc_release": "__shared__ uint64_t b[4]; tc_release<2>(b, (int)p[0]);",

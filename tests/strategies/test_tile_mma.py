@@ -20,7 +20,7 @@ from tcdsl.interp.arithmetic import Array
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, DType
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
-from tcdsl.poly.loop_tree import Leaf, Loop, LoopKind, Node, Sequence
+from tcdsl.poly.loop_tree import Loop, LoopKind, Node, Sequence
 from tcdsl.poly.scop import Scop
 from tcdsl.poly.verify import why_not_legal
 from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
@@ -254,52 +254,6 @@ def test_blocks_with_several_tiles(form: str, cuda_unit: MakeUnit, emulated: Any
         check(program, *own)
 
 
-def staggered(cuda_unit: MakeUnit, sizes: tuple[int, int, int], steps: int) -> Any:
-    """Return the unit of a product whose second group begins some *steps* after the first."""
-    source, shapes = source_of("nn", "half"), PRODUCTS["nn"][1](*sizes)
-    config = {**boxes(128, 8, 3, swath=2), "is_persistent": True, "code": {"stagger": steps}}
-    options = asked(planned(source, *shapes, gpu=FEW), config)
-    return cuda_unit(source, *shapes, gpu=FEW, options=options)
-
-
-@pytest.mark.parametrize("steps", [1, 2])
-def test_groups_of_warps_that_begin_one_after_another(
-    steps: int, cuda_unit: MakeUnit, emulated: Any
-) -> None:
-    """3 tiles of rows by 2 of columns, of which the last are not whole; 4 blocks."""
-    sizes = 312, 200, 264
-    unit = staggered(cuda_unit, sizes, steps)
-    assert not unit.done.is_fallback and f"tc_stagger<3, {steps}>" in unit.source.text
-    (program,) = emulated([unit])
-    check(program, *drawn(FLOAT16, PRODUCTS["nn"][1](*sizes)))
-
-
-def test_a_group_that_waits_for_ever_is_refused(cuda_unit: MakeUnit) -> None:
-    plan = staggered(cuda_unit, (312, 200, 264), 1).done.plan
-    for lag, why in ((1, ""), (2, ""), (3, "before anybody has released a stage")):
-        statements = tuple(
-            replace(s, event=replace(s.event, lag=lag)) if s.name == "stagger0" else s
-            for s in plan.scop.statements
-        )
-        scop, deps = plan.scop.with_statements(statements), dependences_of(plan.scop)
-        mapped = Mapped(scop, plan.kernels[0].tree)
-        assert why in (why_not_synchronised(mapped, deps, plan.placements) or "")
-    inside = moved(plan.kernels[0].tree, Leaf("stagger0"))
-    mapped = Mapped(plan.scop, inside)
-    found = why_not_synchronised(mapped, dependences_of(plan.scop), plan.placements)
-    assert found == "a group of warps is held back after its first step"
-
-
-def moved(node: Node, leaf: Leaf) -> Node:
-    """Return *node* with *leaf* after the loop that it stands before."""
-    match node:
-        case Loop(body=body):
-            return replace(node, body=moved(body, leaf))
-        case Sequence(children=(first, *others)) if first == leaf:
-            return Sequence((*others, leaf))
-    return node
-
-
 def sharing(unit: Any, config: Mapping[str, Any]) -> Options:
     """Return the options that ask for *config* for the product of *unit*, sums of chunks apart."""
     choice = {"kernel": unit.done.plan.weighed[0].kernel, "template": "tile_mma"}
@@ -348,6 +302,23 @@ def test_what_fragments_are_added_to(
     options = asked(planned(source, *shapes), boxes(128, 4, 3))
     unit = cuda_unit(source, *shapes, options=options)
     assert {"tc_vload_quad", "tc_vstore_quad"} <= set(unit.source.functions)
+    assert unit.source.text.count("tc_vload_quad(") == 1, "all rows load the same of b"
+    (program,) = emulated([unit])
+    check(program, *drawn(FLOAT16, shapes))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_exchanged"), [((136, 200, 200), True), ((67, 198, 136), False)], ids=str
+)
+def test_float32_results_are_stored_16_bytes_at_once(
+    sizes: tuple[int, int, int], is_exchanged: bool, cuda_unit: MakeUnit, emulated: Any
+) -> None:
+    """Two threads exchange pairs where all runs of eight are whole."""
+    m, n, k = sizes
+    shapes = [(m, k), (n, k)]
+    source = "def f(half(M,K) A, half(N,K) B) -> (float(M,N) C) { C(m,n) +=! A(m,k) * B(n,k) }"
+    unit = cuda_unit(source, *shapes, options=asked(planned(source, *shapes), boxes(128, 4, 3)))
+    assert ("tc_vstore_twin" in unit.source.functions) == is_exchanged
     (program,) = emulated([unit])
     check(program, *drawn(FLOAT16, shapes))
 

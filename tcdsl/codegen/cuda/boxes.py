@@ -153,8 +153,6 @@ def event_nodes(printer: CudaStatementPrinter, sums: Sequence[str]) -> list[Node
     assert event is not None
     if event.kind is EventKind.END:
         return [Evaluate(call("tc_end_products", one)) for one in sums]
-    if event.kind is EventKind.STAGGER:
-        return [Evaluate(template("tc_stagger", [event.stages, event.lag], BARRIERS))]
     use = printer.leaf.iterators[-1]
     if event.steps:
         around = as_factor(printer.leaf.iterators[-2])

@@ -50,7 +50,7 @@ from tcdsl.codegen.cuda.lanes import LanesPrinter
 from tcdsl.codegen.cuda.late_checks import late_checks
 from tcdsl.codegen.cuda.leaves import LeafPrinter
 from tcdsl.codegen.cuda.prefetches import Prefetch
-from tcdsl.codegen.cuda.products import fragment_of, is_whole, product
+from tcdsl.codegen.cuda.products import fragment_of, is_whole, joined, product
 from tcdsl.codegen.cuda.spans import Span
 from tcdsl.codegen.cuda.statements import thread_index
 from tcdsl.codegen.cuda.sums import SumsPrinter
@@ -172,7 +172,7 @@ class LoopPrinter:
                 inside = [If(both(condition for _, condition in guards), tuple(inside))]
             self.text.guarded = before
             found += inside
-        return found
+        return joined(found, self.text.placements, self.text.names)
 
     def _block_guards(
         self, node: loop_ast.AstNode, pending: tuple[Loop, ...]

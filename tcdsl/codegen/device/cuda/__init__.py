@@ -7,7 +7,7 @@
     vector                              tc_vec<T, N>, tc_vload, tc_vload_once, tc_vstore,
                                         tc_vload_some, tc_vload_some_once, tc_vstore_some,
                                         tc_vload_if, tc_vload_if_once, tc_select,
-                                        tc_vload_quad, tc_vstore_quad
+                                        tc_vload_quad, tc_vstore_quad, tc_vstore_twin
     pairs                               tc_vmax_f16, tc_vmin_f16, tc_vmax_bf16, tc_vmin_bf16
     operators                           tc_op_<op>_<type>, tc_better_<op>_<type>
     compensated                         tc_c32, tc_c64, tc_plus_c32, tc_op_add_c32, ...
@@ -23,15 +23,14 @@
                                         tc_prefetch
     mma                                 tc_mma, tc_swizzled
     mma_of                              tc_mma_of, tc_of_<type>_<type>
-    wgmma                               tc_wgmma, tc_end_products, tc_leave_products,
-                                        tc_in_atoms, tc_show_copies
+    wgmma                               tc_wgmma, tc_wgmma_joint, tc_end_products,
+                                        tc_leave_products, tc_in_atoms, tc_show_copies
     wgmma_of                            tc_wgmma_of, tc_wgmma_of_promoted
     promoted                            tc_mma_promoted, tc_wgmma_promoted
     wgmma_f32                           tc_wgmma_f32
     wgmma_planes                        tc_wgmma_planes
     pipeline                            tc_map, tc_begin_pipeline, tc_acquire, tc_copy_box,
-                                        tc_copy_pixels, tc_await, tc_release, tc_stagger,
-                                        tc_have_registers
+                                        tc_copy_pixels, tc_await, tc_release, tc_have_registers
     overlap                             tc_begin_next_kernel, tc_await_kernels
     changing                            tc_changing
 
@@ -125,11 +124,12 @@ _COPIES = (
 )  # fmt: skip
 
 _GROUP_PRODUCTS = (
-    "tc_wgmma", "tc_end_products", "tc_leave_products", "tc_in_atoms", "tc_show_copies",
+    "tc_wgmma", "tc_wgmma_joint", "tc_end_products", "tc_leave_products", "tc_in_atoms",
+    "tc_show_copies",
 )  # fmt: skip
 _PIPELINE = (
     "tc_map", "tc_begin_pipeline", "tc_have_registers", "tc_acquire", "tc_copy_box",
-    "tc_copy_pixels", "tc_await", "tc_release", "tc_stagger",
+    "tc_copy_pixels", "tc_await", "tc_release",
 )  # fmt: skip
 
 

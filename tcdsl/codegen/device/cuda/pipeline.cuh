@@ -100,14 +100,6 @@ template <int STAGES> TC_FN void tc_await(uint64_t *barriers, int q)
 #endif
 }
 
-/* Each further group of four warps waits until what is copied for use LAG has arrived, LAG more for
- * the next group: so far the one before it is ahead.  Nobody has released a stage so far. */
-template <int STAGES, int LAG> TC_FN void tc_stagger(uint64_t *barriers)
-{
-  const int q = (int)threadIdx.z / 4 * LAG;
-  if (q > 0) tc_await<STAGES>(barriers, q);
-}
-
 /* This warp has read the stage of use q, if there is one.  All of its threads call it. */
 template <int STAGES> TC_FN void tc_release(uint64_t *barriers, int q)
 {
