@@ -111,7 +111,8 @@ def use(name: str) -> str:
     if part == "compensated":
         return kernel(f"k_{name}", f"{PAIRS[name[-3:]]} *p", PAIR_USES[name[:-4]](name[-3:]))
     if part == "pairs":
-        body = f"p[0] = {name}(tc_vload<8>(p + 8));"
+        of = "tc_vload<8>(p + 8)" if name.startswith("tc_v") else "p[8], p[9]"
+        body = f"p[0] = {name}({of});"
     elif part in ("atomic", "atomic8"):
         body = f"{name}(p, p[1]);"
     elif name.startswith("tc_op_"):
