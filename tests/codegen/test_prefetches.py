@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import islpy as isl
 import pytest
 
 from tcdsl.codegen.cuda import prefetches
@@ -155,6 +156,23 @@ def test_lines_of_a_tile_are_asked_for_with_its_steps(
         assert found == [("r", place, 256)]
     (program,) = emulated([unit])
     check(program, *inputs_of(unit, shapes))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "shape"),
+    [
+        ("0 <= a < 24", (24, 1, 0)),
+        ("0 <= a < 52 and a mod 16 < 4", (4, 4, 16)),
+        ("0 <= a < 50 and a mod 16 < 4", None),  # the last run is shorter
+        ("(0 <= a < 4) or (8 <= a < 12) or (20 <= a < 24)", None),
+        ("(0 <= a < 4) or (8 <= a < 11) or (16 <= a < 20)", None),
+        ("1 <= a < 4", None),
+    ],
+)
+def test_runs_of_one_length_equally_far_apart(
+    offsets: str, shape: tuple[int, int, int] | None
+) -> None:
+    assert prefetches._shape_of(isl.Set(f"{{ [a] : {offsets} }}")) == shape
 
 
 @pytest.mark.slow
