@@ -347,7 +347,8 @@ class LoopPrinter:
             first = binary(at_once, "*", Name(node.variable))
             end = binary(first, "+", at_once)
             here = [binary(line, "<", end), binary(line, "<", prefetch.lines)]
-            asked = self._asked(prefetch, leaf.values, binary(prefetch.pitch, "*", line))
+            place = binary(prefetch.pitch, "*", line) if prefetch.pitch else None
+            asked = self._asked(prefetch, leaf.values, place)
             nodes.append(For(int_, line.text, first, both(here), None, (asked,)))
         return nodes
 
