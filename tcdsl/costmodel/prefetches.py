@@ -11,9 +11,8 @@ from tcdsl.costmodel.chip import Chip
 
 LEAST_BYTES = 1 << 10  # of a row, for which an instruction is worth while
 SHARE = 0.1  # of the cache, for what all blocks have asked for
-SHARE_OF_TILES = 0.25  # and for what follows products, whose factors are read from it meanwhile
 
 
-def bytes_ahead(gpu: Chip, *, of_tiles: bool = False) -> int:
+def bytes_ahead(gpu: Chip) -> int:
     """Return how many bytes all blocks together may have asked for."""
-    return int((SHARE_OF_TILES if of_tiles else SHARE) * gpu.l2_bytes)
+    return int(SHARE * gpu.l2_bytes)

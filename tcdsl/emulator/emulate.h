@@ -53,7 +53,6 @@ void emu_copy_wait_but(int groups, const char *file, int line);
 /* A product of tensor cores, which runs when the thread waits for its products. */
 void emu_product(void (*run)(void *, const void *, int, const void *, int), void *sums,
                  const void *A, int a, const void *B, int b, const char *file, int line);
-void emu_join_product(void);
 void emu_end_products(int left);
 /* Barriers in phases, and copies of boxes that arrive at them. */
 void emu_phases_begin(const void *place, int count, const char *file, int line);

@@ -45,7 +45,6 @@ from tcdsl.rewrites.scop.shifted_exponentials import (
 )
 from tcdsl.rewrites.scop.skewing import skewed
 from tcdsl.schedule.fusion import affinities_of, alone
-from tcdsl.schedule.joint_tiles import with_joint_tiles
 from tcdsl.schedule.nesting import Alignment, Nester
 from tcdsl.schedule.plan import Kernel, Plan
 from tcdsl.schedule.promotion import promote
@@ -333,7 +332,6 @@ def _finished(
     """
     trees = [kernel.tree for kernel in kernels]
     placements = promote(scop, trees, gpu, staged, held, large)
-    placements = with_joint_tiles(scop, trees, placements)
     scop, trees = synchronise(scop, trees, dependences_of(scop), placements)
     kernels = [replace(k, tree=tree) for k, tree in zip(kernels, trees, strict=True)]
     turned = _turned(scop, kernels, gpu)

@@ -59,7 +59,7 @@ class Pipeline:
     n_inner: int  # of these, the last ones: those that stages run on over
     copies: tuple[str, ...]
     readers: tuple[str, ...]
-    going_on: int  # how many instructions of these go on after they were issued
+    going_on: int  # how many of these go on after they were issued
 
     @property
     def lag(self) -> int:
@@ -103,7 +103,6 @@ def pipeline_of(mapped: Mapped, placements: Placements) -> Pipeline | None:
     depth = next(n for n, loop in enumerate(path) if loop.name == inner[-1])
     sizes = (_stage_bytes(mapped.scop, placements[tile]) for tile in tiles)
     going_on = sum(_is_unfinished(mapped, name) for name in readers)
-    going_on -= sum(bool(placements[tile].follows) for tile in tiles)  # one for two (joint_tiles)
     return Pipeline(stages, sum(sizes), path[: depth + 1], len(inner), copies, readers, going_on)
 
 

@@ -97,8 +97,6 @@ class Placement:
     A *dynamic* one is in shared memory that the launch asks for, as a staged one is.
     With a *ring* it holds what several iterations of a loop inside use.
     A *blocked* one fills a part of a cache.
-    Of several *neighbours* each buffer is followed by the others' (joint_tiles): a buffer of this
-    array *follows* that of another one.
     """
 
     array: str
@@ -111,23 +109,12 @@ class Placement:
     layout: Layout = Layout.ROWS
     is_dynamic: bool = False
     is_blocked: bool = False
-    neighbours: int = 1
-    follows: str = ""
 
     @property
     def extents(self) -> tuple[int, ...]:
         """The extents in memory, padding included."""
         plain = tuple(dim.extent for dim in self.dims)
         return (*plain[:-1], plain[-1] + self.padding) if plain else ()
-
-    @property
-    def spans(self) -> tuple[int, ...]:
-        """The extents by which places are counted: a buffer's is that of all neighbours."""
-        if self.ring is None or self.neighbours == 1:
-            return self.extents
-        inner = self.ring.dim + 1
-        *outer, own = self.extents[: inner + 1]
-        return (*outer, own * self.neighbours, *self.extents[inner + 1 :])
 
     def elements(self) -> int:
         return prod(self.extents)

@@ -33,23 +33,9 @@ def default_code(problem: Problem, sketch: Sketch) -> Code:
     """Return what is chosen of the code of *sketch* where nothing is asked for."""
     if not isinstance(problem.machine, Chip):
         return Code()
-    of_tiles = _loads_after_tiles(problem, sketch)
-    prefetches = sketch.turns or of_tiles
-    prefetch_bytes = bytes_ahead(problem.gpu, of_tiles=of_tiles) if prefetches else 0
+    prefetch_bytes = bytes_ahead(problem.gpu) if sketch.turns else 0
     registers = _thread_registers(sketch, problem.gpu)
     return Code(prefetch_bytes, sketch.beside, thread_registers=registers)
-
-
-def _loads_after_tiles(problem: Problem, sketch: Sketch) -> bool:
-    """Return whether blocks have several tiles, and load what is computed of each with its sums."""
-    product = sketch.tensor or sketch.implicit
-    if product is None or not (product.boxes and product.in_turn):
-        return False
-    names = (problem.lead,) if sketch.tensor is None else sketch.tensor.products
-    members = [problem.scop.by_name[name] for name in problem.group.members]
-    written = {write.array for member in members for write in member.writes}
-    later = {read.array for member in members if member.name not in names for read in member.reads}
-    return not later <= written
 
 
 def _thread_registers(sketch: Sketch, gpu: Chip) -> int:

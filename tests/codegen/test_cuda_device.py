@@ -196,11 +196,6 @@ OTHER_USES = {
         "__shared__ __align__(1024) uint16_t s[8192]; float sums[32] = {};"
         " tc_wgmma<1, 64, 4, 64, 64, 1, 64, 64, 0>(sums, s, 0, s, 4096); p[0] = (int)sums[5];"
     ),
-    "tc_wgmma_joint": (
-        "__shared__ __align__(1024) uint16_t s[12288]; float sums[32] = {}, others[32] = {};"
-        " tc_wgmma_joint<1, 64, 4, 64, 64, 1, 64, 64, 0>(sums, others, s, 0, s, 4096);"
-        " p[0] = (int)sums[5] + (int)others[7];"
-    ),
     "tc_wgmma_promoted": (
         "__shared__ __align__(1024) uint16_t s[8192]; float sums[32] = {};"
         " tc_wgmma_promoted<1, 64, 4, 64, 64, 1, 64, 64, 0>(sums, s, 0, s, 4096);"

@@ -5,15 +5,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import islpy as isl
 import pytest
 
 from tcdsl.codegen.cuda import prefetches
 from tcdsl.costmodel.chip import load_chip
-from tcdsl.options import Options
 from tcdsl.strategies import fused_directions
-from tcdsl.testing.comparison import check
-from tests.strategies.tile_configs import inputs_of, planned
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -121,58 +117,6 @@ def test_the_cache_keeps_what_all_blocks_ask_for(
     shape, gpu = (2000, 512), replace(load_chip("h200"), l2_bytes=l2_bytes)
     text = cuda_unit(BACKWARD, shape, shape, (512,), gpu=gpu).source.text
     assert ("tc_prefetch" in text) == is_asked_for
-
-
-RESIDUAL = """def f(half(M,K) x, half(K,N) w, half(M,N) r, half(N) b) -> (half(M,N) y) {
-    c(m,n) +=! x(m,k) * w(k,n)
-    y(m,n) = c(m,n) + r(m,n) + b(n)
-}"""
-TILES = {
-    "rows": 16, "columns": 128, "warp_rows": 8, "warp_columns": 1, "step": 64, "stages": 3,
-    "together": 4, "loader": "boxes", "swath": 2, "chunks": 1, "is_persistent": True,
-    "is_finished": False,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("rows_", "columns", "is_asked_for"), [(512, 256, True), (500, 256, False), (512, 248, False)]
-)
-def test_lines_of_a_tile_are_asked_for_with_its_steps(
-    rows_: int, columns: int, is_asked_for: bool, cuda_unit: MakeUnit, emulated: Any
-) -> None:
-    """Of 128 lines each of 5 steps asks for 26, the last for 24; none where tiles are not whole."""
-    shapes = [(rows_, 264), (264, columns), (rows_, columns), (columns,)]
-    gpu = replace(load_chip("h200"), multiprocessors=4)
-    (weighed,) = planned(RESIDUAL, *shapes, gpu=gpu).done.plan.weighed
-    kernel = {"kernel": weighed.kernel, "template": "tile_mma", **TILES}
-    options = Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [kernel]})
-    unit = cuda_unit(RESIDUAL, *shapes, gpu=gpu, options=options)
-    assert not unit.done.is_fallback and (unit.source.text.count("tc_prefetch") == is_asked_for)
-    if is_asked_for:
-        loop = "for (int w_line = 26 * c3; w_line < 26 * c3 + 26 && w_line < 128; w_line++)"
-        assert loop in unit.source.text
-        found = list(rows(unit.source.text))
-        place = "32768 * c0 + 128 * c1 + 65536 * c2 + 256 * w_line"
-        assert found == [("r", place, 256)]
-    (program,) = emulated([unit])
-    check(program, *inputs_of(unit, shapes))
-
-
-@pytest.mark.parametrize(
-    ("offsets", "shape"),
-    [
-        ("0 <= a < 24", (24, 1, 0)),
-        ("0 <= a < 52 and a mod 16 < 4", (4, 4, 16)),
-        ("0 <= a < 50 and a mod 16 < 4", None),  # the last run is shorter
-        ("(0 <= a < 4) or (8 <= a < 12) or (20 <= a < 24)", None),
-        ("(0 <= a < 4) or (8 <= a < 11) or (16 <= a < 20)", None),
-        ("1 <= a < 4", None),
-    ],
-)
-def test_runs_of_one_length_equally_far_apart(
-    offsets: str, shape: tuple[int, int, int] | None
-) -> None:
-    assert prefetches._shape_of(isl.Set(f"{{ [a] : {offsets} }}")) == shape
 
 
 @pytest.mark.slow

@@ -88,9 +88,8 @@ def test_what_both_products_read_is_copied_once(cuda_unit: MakeUnit) -> None:
         unit = cuda_unit(source_of(form), *shapes_of(form, 1024, 1024, 1024))
         assert kernels_of(unit) == ["S0+S1+S2"]
         assert unit.source.text.count("tc_copy_box<") == copies
-        assert unit.source.text.count("tc_wgmma_joint<") == (form != "apart")
-        assert unit.source.text.count("tc_wgmma<") == 2 * (form == "apart")
-        assert f"tc_leave_products<{1 + (form == 'apart')}>" in unit.source.text
+        assert unit.source.text.count("tc_wgmma<") == 2
+        assert "tc_leave_products<2>" in unit.source.text
 
 
 # --- right ------------------------------------------------------------------------------------

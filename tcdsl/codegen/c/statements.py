@@ -470,7 +470,7 @@ class StatementPrinter:
             if placement.dims[dim].parts:
                 subscript = self.expressions.subscript(access.subscripts[dim])
                 indices[dim] = self._clamped(access.array, dim, subscript)
-        return _row_major(indices, placement.spans)
+        return _row_major(indices, placement.extents)
 
     def _clamped(self, array: str, dim: int, at: Code) -> Code:
         """Return how far the subscript *at* is from the start of *array*, within it in any case."""

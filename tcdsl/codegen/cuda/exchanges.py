@@ -22,7 +22,7 @@ rows would be written 16 or 32 bytes each by one instruction, and are written 64
 first-level cache takes a row a cycle.
 
 Legal iff the threads run the loop together, which the fragments' rows say, nothing else in the
-kernel touches the array if it is written, and runs of eight elements lie at multiples of 16 bytes.
+kernel touches the array if it is written, and runs of 16 bytes lie at multiples of these.
 """
 
 from collections.abc import Sequence

@@ -153,31 +153,19 @@ class KernelText:
                     staged[placement.array] = size
         return staged
 
-    def _begins(self) -> dict[str, int]:
-        """Return where each staged array begins, in bytes: after others, or the buffer before."""
-        found, offset = dict[str, int](), 0
-        for name, size in self.staged.items():
-            if not (placement := self.placements[name]).follows:
-                found[name] = offset
-                offset += size * placement.neighbours
-        for name, size in self.staged.items():
-            placement = self.placements[name]
-            if placement.follows and placement.ring is not None:
-                found[name] = found[placement.follows] + size // placement.ring.buffers
-        return found
-
     def shared_arrays(self) -> Iterator[Node]:
         if self.staged:
             is_atoms = any(self.placements[name].layout is Layout.ATOMS for name in self.staged)
             before = f"extern __shared__ __align__({ATOM_BYTES if is_atoms else VECTOR_BYTES}) "
             yield Declare(Type("unsigned char"), (Variable("w_staged", size=""),), before)
-        for name, begin in self._begins().items():
+        offset = 0
+        for name, size in self.staged.items():
             type_ = c_type(self.scop.arrays[name].dtype)
-            start = cast(f"{type_} *", paren(binary("w_staged", "+", begin)))
+            start = cast(f"{type_} *", paren(binary("w_staged", "+", offset)))
             variable = Variable(self.names.of("array", name), start, pointer="*const ")
             yield Declare(Type(type_), (variable,))
+            offset += size
         if self.pipeline is not None:
-            offset = sum(self.staged.values())
             start = cast("uint64_t *", paren(binary("w_staged", "+", offset)))
             yield Declare(Type("uint64_t"), (Variable(BARRIERS, start, pointer="*const "),))
         for placements in self.local_of.values():

@@ -29,18 +29,7 @@ from tcdsl.codegen.ast.build import (
     substituted,
 )
 from tcdsl.codegen.ast.isl_code import CUDA
-from tcdsl.codegen.ast.nodes import (
-    Code,
-    Declare,
-    Evaluate,
-    For,
-    If,
-    Literal,
-    Name,
-    Node,
-    Type,
-    Variable,
-)
+from tcdsl.codegen.ast.nodes import Code, Declare, Evaluate, If, Literal, Name, Node, Type, Variable
 from tcdsl.codegen.ast.opened_loops import is_without_loop, unopened_loops
 from tcdsl.codegen.ast.walk import names, of_statement
 from tcdsl.codegen.c.statements import constant
@@ -49,8 +38,7 @@ from tcdsl.codegen.cuda.kernel import AXES, KernelText
 from tcdsl.codegen.cuda.lanes import LanesPrinter
 from tcdsl.codegen.cuda.late_checks import late_checks
 from tcdsl.codegen.cuda.leaves import LeafPrinter
-from tcdsl.codegen.cuda.prefetches import Prefetch
-from tcdsl.codegen.cuda.products import fragment_of, is_whole, joined, product
+from tcdsl.codegen.cuda.products import fragment_of, is_whole, product
 from tcdsl.codegen.cuda.spans import Span
 from tcdsl.codegen.cuda.statements import thread_index
 from tcdsl.codegen.cuda.sums import SumsPrinter
@@ -172,7 +160,7 @@ class LoopPrinter:
                 inside = [If(both(condition for _, condition in guards), tuple(inside))]
             self.text.guarded = before
             found += inside
-        return joined(found, self.text.placements, self.text.names)
+        return found
 
     def _block_guards(
         self, node: loop_ast.AstNode, pending: tuple[Loop, ...]
@@ -288,8 +276,7 @@ class LoopPrinter:
         if loop.kind in (LoopKind.UNROLL, LoopKind.LANES):
             return self.lanes.lanes_or_unrolled(node, loop, active)
         ahead = self._prefetches(node, loop)
-        body = self.text.body(node, loop, active)
-        return [self.turns.plain_loop(node, (*ahead, *body, *self._prefetches_of_tile(node, loop)))]
+        return [self.turns.plain_loop(node, (*ahead, *self.text.body(node, loop, active)))]
 
     def _bounded(
         self, node: loop_ast.For, found: LoadedBounds, active: Sequence[Code]
@@ -319,49 +306,25 @@ class LoopPrinter:
         found = self.text.ahead.get(loop.name, ())
         if not found or node.step != ONE or values.get(loop.name) != Name(node.variable):
             return []
-        if self.text.pipeline is not None:
-            return []
         assert node.condition is not None
         after = Name("w_next")
+        values = {**values, loop.name: after}
         has_next = substituted(node.condition, {node.variable: after})
         first = [
             binary(member("threadIdx", axis), "==", 0)
             for axis, n in zip(AXES, self.text.mapped.block, strict=True)
             if n > 1
         ]
-        calls = tuple(self._asked(p, {**values, loop.name: after}) for p in found)
+        calls = []
+        for prefetch in found:
+            array = self.text.names.of("array", prefetch.array)
+            terms: list[Code] = [
+                binary(factor, "*", as_factor(values[name]))
+                for name, factor in prefetch.factors.items()
+                if factor
+            ]
+            terms += [code(prefetch.constant)] if prefetch.constant else []
+            place = address(index(array, chain("+", terms)))
+            calls.append(Evaluate(call("tc_prefetch", place, prefetch.size_bytes)))
         next_ = constant(self.text.index_type, "w_next", binary(node.variable, "+", 1))
-        return [next_, If(both([*first, has_next]), calls)]
-
-    def _prefetches_of_tile(self, node: loop_ast.For, loop: Loop) -> list[Node]:
-        """Return what asks, in each step *loop* of a tile, for some lines of what follows it."""
-        pipeline, leaf = self.text.pipeline, next(loop_ast.leaves(node))
-        if pipeline is None or loop.name != pipeline.path[-1].name or node.step != ONE:
-            return []
-        if self.text.scop.by_name[leaf.statement].role != PRODUCER:
-            return []
-        nodes: list[Node] = []
-        line, int_ = Name("w_line"), Type("int")
-        for prefetch in self.text.ahead.get(pipeline.inner[0].name, ()):
-            at_once = -(-prefetch.lines // pipeline.steps)
-            first = binary(at_once, "*", Name(node.variable))
-            end = binary(first, "+", at_once)
-            here = [binary(line, "<", end), binary(line, "<", prefetch.lines)]
-            place = binary(prefetch.pitch, "*", line) if prefetch.pitch else None
-            asked = self._asked(prefetch, leaf.values, place)
-            nodes.append(For(int_, line.text, first, both(here), None, (asked,)))
-        return nodes
-
-    def _asked(
-        self, prefetch: Prefetch, values: Mapping[str, Code], line: Code | None = None
-    ) -> Evaluate:
-        """Return the call for a *line* of *prefetch*, where loops have these *values*."""
-        terms: list[Code] = [
-            binary(factor, "*", as_factor(values[name]))
-            for name, factor in prefetch.factors.items()
-            if factor
-        ]
-        terms += [code(prefetch.constant)] if prefetch.constant else []
-        terms += [] if line is None else [line]
-        place = address(index(self.text.names.of("array", prefetch.array), chain("+", terms)))
-        return Evaluate(call("tc_prefetch", place, prefetch.size_bytes))
+        return [next_, If(both([*first, has_next]), tuple(calls))]

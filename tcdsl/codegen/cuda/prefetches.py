@@ -12,16 +12,6 @@ has, whose first is affine in (o, k) and grows with k, and L does not write the 
 legal: R(o, k+1) is what the block loads if L has k+1.
 The memory is at work while the block folds and computes, which few blocks on a multiprocessor do
 not make up for.  How much all blocks may ask for is the kernel's (costmodel/prefetches).
-
-Where L is over tiles whose products a pipeline feeds, what else is computed of the sums is loaded
-after many steps: R may be several runs, equally far apart.  The producer, which is ahead, asks for
-some of them with each step::
-
-    for t in the block's tiles             for t in the block's tiles
-      for k: c += A.tile * B.tile  --->      for k: A.tile, B.tile = ...; prefetch x[128 t + 2 k ..]
-      y = c + x[128 t .., 256 n ..]          y = c + x[128 t .., 256 n ..]
-
-All blocks store at the same time; what they load then would take all that memory moves meanwhile.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +25,7 @@ from tcdsl.costmodel.prefetches import LEAST_BYTES
 from tcdsl.poly.isl_utils import constant_bounds, within
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node, statements_of, values_of
 from tcdsl.poly.loop_tree import Sequence as Children
-from tcdsl.poly.scop import PRODUCER, Scop
+from tcdsl.poly.scop import Scop
 from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.placement import Placement
@@ -45,25 +35,18 @@ UNIT_BYTES = 16  # addresses and lengths are multiples
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """Bytes of *array* from element ``constant + sum of factor * value`` over loops on.
-
-    Of each of the *lines*, which are *pitch* elements apart.
-    """
+    """Bytes of *array* from element ``constant + sum of factor * value`` over loops, next time."""
 
     array: str
     constant: int
     factors: Mapping[str, int]  # loop -> its factor
     size_bytes: int
-    lines: int = 1
-    pitch: int = 0
 
 
 def prefetches_of(
     mapped: Mapped, placements: Mapping[str, Placement], most_bytes: int
 ) -> Mapping[str, Sequence[Prefetch]]:
     """Return { serial loop below loops over blocks -> what is loaded in its next iteration }.
-
-    Where a producer brings factors, what else is loaded in an iteration of the loop over tiles.
 
     :arg most_bytes: of all blocks together.
     """
@@ -74,15 +57,12 @@ def prefetches_of(
     serial = [n for n in below if isinstance(n, Loop) and n.kind is LoopKind.SERIAL]
     if not all(loop.has_one_turn for loop in around):
         return {}
-    found = {
-        loop.name: list(_of(mapped.scop, [*around, loop], placements, mapped.has_roles))
-        for loop in serial
-    }
+    found = {loop.name: list(_of(mapped.scop, [*around, loop], placements)) for loop in serial}
     blocks = prod(mapped.grid)
     return {
         name: ps
         for name, ps in found.items()
-        if blocks * sum(p.lines * p.size_bytes for p in ps) <= most_bytes
+        if blocks * sum(p.size_bytes for p in ps) <= most_bytes
     }
 
 
@@ -96,21 +76,19 @@ def _below_blocks(tree: Node) -> tuple[list[Loop], tuple[Node, ...]]:
 
 
 def _of(
-    scop: Scop, path: Sequence[Loop], placements: Mapping[str, Placement], is_of_tiles: bool
+    scop: Scop, path: Sequence[Loop], placements: Mapping[str, Placement]
 ) -> Iterator[Prefetch]:
     every = _values(scop, path)
     for array, loaded in _loaded(scop, path, placements).items():
-        runs = _runs_of(loaded)
-        if runs is None or not every.is_subset(loaded.domain()):
+        run = _run_of(loaded)
+        if run is None or not every.is_subset(loaded.domain()):
             continue
-        constant, factors, (elements, lines, pitch) = runs
+        constant, factors, elements = run
         size = scop.arrays[array].dtype.size_bytes
-        is_aligned = all(n * size % UNIT_BYTES == 0 for n in (constant, *factors, elements, pitch))
-        if lines > 1 and not is_of_tiles:
-            continue
-        if is_aligned and factors[-1] > 0 and lines * elements * size >= LEAST_BYTES:
-            of = {loop.name: factor for loop, factor in zip(path, factors, strict=True)}
-            yield Prefetch(array, constant, of, elements * size, lines, pitch)
+        is_aligned = all(n * size % UNIT_BYTES == 0 for n in (constant, *factors, elements))
+        if is_aligned and factors[-1] > 0 and elements * size >= LEAST_BYTES:
+            names = [loop.name for loop in path]
+            yield Prefetch(array, constant, dict(zip(names, factors, strict=True)), elements * size)
 
 
 def _loaded(
@@ -119,7 +97,6 @@ def _loaded(
     """Return { array -> { [values of *path*] -> [addresses that its last loop loads] } }."""
     found: dict[str, isl.Map] = {}
     statements = [scop.by_name[name] for name in statements_of(path[-1].body)]
-    statements = [statement for statement in statements if statement.role != PRODUCER]
     unknown = {write.array for statement in statements for write in statement.writes}
     for statement in statements:
         name = statement.name
@@ -144,11 +121,8 @@ def _values(scop: Scop, path: Sequence[Loop]) -> isl.Set:
     return reduce(isl.Set.union, ran)
 
 
-def _runs_of(loaded: isl.Map) -> tuple[int, list[int], tuple[int, int, int]] | None:
-    """Return c, f and (n, l, p) such that *loaded* is l runs of n addresses, p apart, from c + f v.
-
-    That is ``{ v -> c + f v + p i + j : 0 <= i < l and 0 <= j < n }``.
-    """
+def _run_of(loaded: isl.Map) -> tuple[int, list[int], int] | None:
+    """Return c, f and n such that *loaded* is ``{ v -> a : c + f v <= a < c + f v + n }``."""
     pieces = loaded.dim_min(0).get_pieces()
     if not pieces:
         return None
@@ -156,9 +130,13 @@ def _runs_of(loaded: isl.Map) -> tuple[int, list[int], tuple[int, int, int]] | N
     if first.involves_dims(isl.dim_type.div, 0, first.dim(isl.dim_type.div)):
         return None
     offsets = loaded.sum(isl.Map.from_aff(first.neg()))  # { v -> a - c - f v }
-    every = offsets.range()
-    shape = _shape_of(every)
-    if shape is None or not offsets.is_equal(isl.Map.from_domain_and_range(loaded.domain(), every)):
+    bounds = constant_bounds(offsets.range(), 0)
+    if bounds is None or bounds[0] != 0:
+        return None
+    all_offsets = within(
+        isl.Set.universe(offsets.get_space().range()), isl.dim_type.set, 0, *bounds
+    )
+    if not offsets.is_equal(isl.Map.from_domain_and_range(loaded.domain(), all_offsets)):
         return None
     count = first.dim(isl.dim_type.in_)
     numbers = [first.get_constant_val()]
@@ -166,26 +144,4 @@ def _runs_of(loaded: isl.Map) -> tuple[int, list[int], tuple[int, int, int]] | N
     if not all(number.is_int() for number in numbers):
         return None
     constant, *factors = (number.to_python() for number in numbers)
-    return constant, factors, shape
-
-
-def _shape_of(offsets: isl.Set) -> tuple[int, int, int] | None:
-    """Return n, l, p, if *offsets* are { p i + j : 0 <= i < l and 0 <= j < n }."""
-    bounds, set_ = constant_bounds(offsets, 0), isl.dim_type.set
-    if bounds is None or bounds[0] != 0:
-        return None
-    last = bounds[1]
-    whole = within(isl.Set.universe(offsets.get_space()), set_, 0, 0, last)
-    gaps = whole.subtract(offsets)
-    if gaps.is_empty():
-        return last + 1, 1, 0
-    gap = constant_bounds(gaps.lexmin(), 0)
-    assert gap is not None, "it is within bounds"
-    later = constant_bounds(offsets.intersect(within(whole, set_, 0, gap[0], last)).lexmin(), 0)
-    assert later is not None, "the last one is"
-    elements, pitch = gap[0], later[0]
-    name = offsets.get_tuple_name() or ""
-    runs = isl.Set(f"{{ {name}[a] : 0 <= a <= {last} and a mod {pitch} < {elements} }}")
-    is_whole = last % pitch == elements - 1
-    same = is_whole and runs.align_params(offsets.get_space()).is_equal(offsets)
-    return (elements, last // pitch + 1, pitch) if same else None
+    return constant, factors, bounds[1] + 1

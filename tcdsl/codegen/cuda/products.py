@@ -9,15 +9,14 @@ are 0.  Who holds which result is decided by coordinates (strategies/fragments.p
 instruction; that they agree is checked here, where both are known.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import ZERO, simplified, substituted, template
-from tcdsl.codegen.ast.nodes import Call, Code, Evaluate, Name, Node, Scope
+from tcdsl.codegen.ast.nodes import Code, Evaluate, Name
 from tcdsl.codegen.c.expressions import suffix
 from tcdsl.codegen.cuda.statements import CudaStatementPrinter
-from tcdsl.codegen.names import Names
 from tcdsl.codegen.passes.turns import covers
 from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Expr, Index, walk
@@ -139,38 +138,6 @@ def product(printer: CudaStatementPrinter, node: loop_ast.AstNode, fragment: Fra
     function += "_promoted" if statement.accumulation is Accumulation.PROMOTED else ""
     call = template(function, sizes, *arguments)
     return Evaluate(replace(call, participants="xz" if is_group else "x"))
-
-
-def joined(nodes: Sequence[Node], placements: Placements, names: Names) -> list[Node]:
-    """Return *nodes*, of which neighbouring products are one call where their columns follow."""
-    follows = [
-        (Name(names.of("array", placement.follows)), Name(names.of("array", name)))
-        for name, placement in placements.items()
-        if placement.follows
-    ]
-    found: list[Node] = []
-    for node in nodes:
-        both = _joint(found[-1], node, follows) if found and follows else None
-        found[-1:] = [*found[-1:], node] if both is None else [both]
-    return found
-
-
-def _joint(one: Node, other: Node, follows: Collection[tuple[Code, Code]]) -> Node | None:
-    """Return the products *one* and *other* as one call, None if they have none in common."""
-    match one, other:
-        case Scope((*before, Evaluate(Call() as own) as first)), Scope((*same, Evaluate(to))):
-            if before != same or own.function != "tc_wgmma" or not isinstance(to, Call):
-                return None
-        case _:
-            return None
-    if (own.function, own.template) != (to.function, to.template):
-        return None
-    sums, *rows, columns, at = own.arguments
-    others, *same_rows, following, same_at = to.arguments
-    if (rows, at) != (same_rows, same_at) or (columns, following) not in follows:
-        return None
-    both = replace(own, function="tc_wgmma_joint", arguments=(sums, others, *rows, columns, at))
-    return Scope((*before, replace(first, code=both)))
 
 
 def variables_of(node: loop_ast.AstNode) -> Iterator[str]:

@@ -12,7 +12,6 @@ struct Product {
   const void *A, *B;
   int a, b;
   Site site;
-  bool is_joined; /* to the one before it: they are a group */
 };
 static Product *spare_products; /* of this launch */
 
@@ -24,28 +23,20 @@ EMU_LOCAL void emu_product(void (*run)(void *, const void *, int, const void *, 
   Product *product = spare_products;
   if (product) spare_products = product->next;
   else product = (Product *)launch_memory(sizeof(Product));
-  *product = {nullptr, run, sums, A, B, a, b, {file, line, EMU_CALLER}, false};
+  *product = {nullptr, run, sums, A, B, a, b, {file, line, EMU_CALLER}};
   *place = product;
 }
 
-/* The last one is of the group of the one before it. */
-EMU_LOCAL void emu_join_product() {
-  Product *product = current->products;
-  while (product->next) product = product->next;
-  product->is_joined = true;
-}
-
-/* Until *left* groups of them are left. */
+/* Until *left* of them are left, of which each is a group. */
 EMU_LOCAL void emu_end_products(int left) {
-  for (const Product *p = current->products; p; p = p->next) left -= !p->is_joined;
-  while (left++ < 0)
-    do {
-      Product *product = current->products;
-      product->run(product->sums, product->A, product->a, product->B, product->b);
-      current->products = product->next;
-      product->next = spare_products;
-      spare_products = product;
-    } while (current->products && current->products->is_joined);
+  for (const Product *p = current->products; p; p = p->next) --left;
+  while (left++ < 0) {
+    Product *product = current->products;
+    product->run(product->sums, product->A, product->a, product->B, product->b);
+    current->products = product->next;
+    product->next = spare_products;
+    spare_products = product;
+  }
 }
 
 /* At the end of the current thread. */

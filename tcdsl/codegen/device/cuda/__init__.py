@@ -24,8 +24,8 @@
                                         tc_prefetch
     mma                                 tc_mma, tc_swizzled
     mma_of                              tc_mma_of, tc_of_<type>_<type>
-    wgmma                               tc_wgmma, tc_wgmma_joint, tc_end_products,
-                                        tc_leave_products, tc_in_atoms, tc_show_copies
+    wgmma                               tc_wgmma, tc_end_products, tc_leave_products,
+                                        tc_in_atoms, tc_show_copies
     wgmma_of                            tc_wgmma_of, tc_wgmma_of_promoted
     promoted                            tc_mma_promoted, tc_wgmma_promoted
     wgmma_f32                           tc_wgmma_f32
@@ -125,8 +125,7 @@ _COPIES = (
 )  # fmt: skip
 
 _GROUP_PRODUCTS = (
-    "tc_wgmma", "tc_wgmma_joint", "tc_end_products", "tc_leave_products", "tc_in_atoms",
-    "tc_show_copies",
+    "tc_wgmma", "tc_end_products", "tc_leave_products", "tc_in_atoms", "tc_show_copies",
 )  # fmt: skip
 _PIPELINE = (
     "tc_map", "tc_begin_pipeline", "tc_have_registers", "tc_acquire", "tc_copy_box",

@@ -95,24 +95,6 @@ TC_FN void tc_multiply_group(float (&d)[N], uint64_t a, uint64_t b, int is_more)
     TC_BY_COLUMNS(TC_FLOATS, "+f");
   }
 }
-/* Accumulators of two products with N each, as those of one: the columns of the second follow. */
-template <int N> struct tc_joint {
-  float (&one)[N], (&other)[N];
-  __device__ __forceinline__ float &operator[](int i) const
-  {
-    const int row = i / N * (N / 2), at = i % N;
-    return at < N / 2 ? one[row + at] : other[row + at - N / 2];
-  }
-};
-template <bool IS_BFLOAT, int TA, int TB, int N, int HALF>
-TC_FN void tc_multiply_group(const tc_joint<HALF> &d, uint64_t a, uint64_t b, int is_more)
-{
-  if constexpr (IS_BFLOAT) {
-    TC_BY_COLUMNS(TC_BFLOATS, "+f");
-  } else {
-    TC_BY_COLUMNS(TC_FLOATS, "+f");
-  }
-}
 #endif
 
 #ifdef __CUDA_ARCH__
@@ -208,33 +190,6 @@ TC_FN void tc_wgmma(float (&sums)[N / 2], const uint16_t *A, int a, const uint16
   run(sums, A, a, B, b);
 #else
   emu_product(run, sums, A, a, B, b, __FILE__, __LINE__);
-#endif
-#endif
-}
-
-/* Two products with the same rows and N columns each as one: sums += A * B, and others += A * what
- * follows the tile of B. */
-template <bool IS_BFLOAT, int N, int KT, int LA, int MA, bool IS_A, int LB, int MB, bool IS_B>
-TC_FN void tc_wgmma_joint(float (&sums)[N / 2], float (&others)[N / 2], const uint16_t *A, int a,
-                          const uint16_t *B, int b)
-{
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  static_assert((!IS_A || LA == 16 * KT) && (!IS_B || LB == 16 * KT), "a line has all terms");
-  a -= (int)threadIdx.z % 4 * 16 * (IS_A ? LA : 1); /* of the first of the four */
-  const uint64_t x = tc_matrix(A + tc_in_atoms<LA, MA>(a), MA * 128);
-  const uint64_t y = tc_matrix(B + tc_in_atoms<LB, MB>(b), MB * 128);
-  const tc_joint<N / 2> both = {sums, others};
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-#pragma unroll
-  for (int k = 0; k < KT; k++)
-    tc_multiply_group<IS_BFLOAT, !IS_A, !IS_B, N>(both, x + k * (IS_A ? 32 : 2048) / 16,
-                                                  y + k * (IS_B ? 32 : 2048) / 16, 1);
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-#else
-  tc_wgmma<IS_BFLOAT, N, KT, LA, MA, IS_A, LB, MB, IS_B>(sums, A, a, B, b);
-  tc_wgmma<IS_BFLOAT, N, KT, LA, MA, IS_A, LB, MB, IS_B>(others, A, a, B + LB * MB, b);
-#if !defined(__CUDA_ARCH__) && !defined(EMU_ADDRESS_SANITIZER)
-  emu_join_product();
 #endif
 #endif
 }
