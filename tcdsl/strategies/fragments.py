@@ -16,7 +16,7 @@ and places follow from these coordinates.  PTX ISA, "Matrix Fragments for mma.m1
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tcdsl.costmodel.chip import WARP
+from tcdsl.costmodel.chip import WARP, Chip
 from tcdsl.costmodel.locality import stride_divisors
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
 from tcdsl.poly.scop import Array
@@ -62,6 +62,17 @@ class WarpTiles:
     @property
     def threads(self) -> int:
         return WARP * self.warp_rows * self.warp_columns
+
+
+def swath_in_turn(gpu: Chip, rows: int, columns: int) -> int:
+    """Return how many tiles of rows neighbouring blocks have, that each has tiles of all rows.
+
+    As many as there is a multiprocessor for; 0 where each has one tile, or rows are not cut.
+
+    :arg rows: the tiles along rows, and along *columns*.
+    """
+    swath = gpu.multiprocessors // columns
+    return swath if 1 < swath < rows else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,8 @@ def use(name: str) -> str:
     if part == "compensated":
         return kernel(f"k_{name}", f"{PAIRS[name[-3:]]} *p", PAIR_USES[name[:-4]](name[-3:]))
     if part == "pairs":
-        body = f"p[0] = {name}(tc_vload<8>(p + 8));"
+        of = "tc_vload<8>(p + 8)" if name.startswith("tc_v") else "p[8], p[9]"
+        body = f"p[0] = {name}({of});"
     elif part in ("atomic", "atomic8"):
         body = f"{name}(p, p[1]);"
     elif name.startswith("tc_op_"):
@@ -165,6 +166,7 @@ OTHER_USES = {
     "tc_select": "p[0] = tc_select((int)p[9], p[1], p[2]);",
     "tc_vload_if_once": "p[0] = tc_vload_if_once<2>(p + 2, p, (int)p[9])[1];",
     "tc_vload_quad": "tc_vec<uint16_t, 2> w[4]; tc_vload_quad(w, (uint16_t *)p); p[0] = w[0][1];",
+    "tc_vstore_twin": "tc_vec<float, 2> w = {}; tc_vstore_twin((float *)p, w, w);",
     "tc_vstore_quad": "tc_vec<uint16_t, 2> w[4] = {}; tc_vstore_quad((uint16_t *)p, w);",
     "tc_vstore_some": "tc_vstore_some(p, tc_vload<2>(p + 2), (int)p[9], 1);",
     "tc_pair": "tc_pair<int64_t, int64_t> pair = {p[0], p[1]}; p[2] = pair.index;",

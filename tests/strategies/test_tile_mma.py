@@ -302,6 +302,23 @@ def test_what_fragments_are_added_to(
     options = asked(planned(source, *shapes), boxes(128, 4, 3))
     unit = cuda_unit(source, *shapes, options=options)
     assert {"tc_vload_quad", "tc_vstore_quad"} <= set(unit.source.functions)
+    assert unit.source.text.count("tc_vload_quad(") == 1, "all rows load the same of b"
+    (program,) = emulated([unit])
+    check(program, *drawn(FLOAT16, shapes))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_exchanged"), [((136, 200, 200), True), ((67, 198, 136), False)], ids=str
+)
+def test_float32_results_are_stored_16_bytes_at_once(
+    sizes: tuple[int, int, int], is_exchanged: bool, cuda_unit: MakeUnit, emulated: Any
+) -> None:
+    """Two threads exchange pairs where all runs of eight are whole."""
+    m, n, k = sizes
+    shapes = [(m, k), (n, k)]
+    source = "def f(half(M,K) A, half(N,K) B) -> (float(M,N) C) { C(m,n) +=! A(m,k) * B(n,k) }"
+    unit = cuda_unit(source, *shapes, options=asked(planned(source, *shapes), boxes(128, 4, 3)))
+    assert ("tc_vstore_twin" in unit.source.functions) == is_exchanged
     (program,) = emulated([unit])
     check(program, *drawn(FLOAT16, shapes))
 

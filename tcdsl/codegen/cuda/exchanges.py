@@ -5,9 +5,11 @@
       tc_vstore(&C[8 * c7 + 2 * q], ..)  --->     w_vector0 = ...;  w_pairs0[c7] = w_vector0;
                                                 tc_vstore_quad(&C[8 * q + 2 * q], w_pairs0);
 
-with q = threadIdx.x % 4; loads of pairs are exchanged in the same way before the loop.  What else
-the loop loads is loaded in a loop before it: four loads are on their way at once, and NVRTC 13.5
-does not unroll the loop otherwise, so that the sums would be in memory (bfloat16 results with a
+with q = threadIdx.x % 4; loads of pairs are exchanged in the same way before the loop.  Of elements
+of four bytes two neighbours exchange pairs (``tc_vstore_twin``), of two iterations at a time.
+
+What else the loop loads is loaded in a loop before it: four loads are on their way at once, and
+NVRTC 13.5 does not unroll the loop otherwise, so that the sums would be in memory (bfloat16 with a
 residual of float32).  Where a loop is around it, some iterations' loads are on their way before::
 
     for c6 in 0:4   w_early0[c6] = tc_vload<2>(&x[.. c6 ..])          (for all c7)
@@ -16,10 +18,11 @@ residual of float32).  Where a loop is around it, some iterations' loads are on 
 
 for CUDA's compiler moves no load before the stores of an iteration, and each iteration would wait
 as long as memory takes.  Fragments of tensor cores are held so (strategies/fragments.py): eight
-rows would be written 16 bytes each by one instruction, and are written 64 bytes each.
+rows would be written 16 or 32 bytes each by one instruction, and are written 64 bytes each: the
+first-level cache takes a row a cycle.
 
 Legal iff the threads run the loop together, which the fragments' rows say, nothing else in the
-kernel touches the array if it is written, and runs of eight elements lie at multiples of 16 bytes.
+kernel touches the array if it is written, and runs of 16 bytes lie at multiples of these.
 """
 
 from collections.abc import Sequence
@@ -33,8 +36,10 @@ from tcdsl.codegen.ast.build import (
     both,
     call,
     cast,
+    code,
     index,
     member,
+    paren,
     substituted,
     vector_type,
 )
@@ -57,6 +62,7 @@ from tcdsl.codegen.ast.walk import names
 from tcdsl.records import dataclass
 
 PAIR, QUAD = 2, 4
+W_QUAD = Name("w_quad")
 REGISTERS_AHEAD = 16  # of each array that is loaded before
 
 
@@ -87,6 +93,17 @@ class Early:
     depth: int
 
 
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What so many *threads* exchange: pairs of the array *name* of the loop, at *first*."""
+
+    name: str
+    type_: str
+    first: Index
+    statement: str
+    threads: int
+
+
 @dataclass(slots=True)
 class Exchange:
     """A loop whose iterations' pairs are exchanged; *guards* say which of them there are.
@@ -96,8 +113,8 @@ class Exchange:
 
     variable: str
     guards: tuple[Code, ...]
-    pairs: list[tuple[str, str, Index, str]] = field(default_factory=list)
-    loads: list[tuple[str, str, Index, str]] = field(default_factory=list)
+    pairs: list[Moved] = field(default_factory=list)
+    loads: list[Moved] = field(default_factory=list)
     is_storing: bool = False  # whether there are pairs to be stored
     early: list[Early] = field(default_factory=list)
     ahead: Ahead | None = None
@@ -105,7 +122,7 @@ class Exchange:
     def take(self, type_: str, vector: str, first: Index, statement: str) -> Node:
         """Return the declaration of *vector*, a pair at *first*, of what is loaded before."""
         name = f"w_loads{len(self.loads)}"
-        self.loads.append((name, type_, first, statement))
+        self.loads.append(Moved(name, type_, first, statement, QUAD))
         variable = Variable(vector, index(name, self.variable))
         return Declare(vector_type(type_, PAIR), (variable,), "const ", statement=statement)
 
@@ -127,28 +144,28 @@ class Exchange:
         turn = binary(self.ahead.variable, "%", early.depth)
         return index(index(early.name, turn), self.variable)
 
-    def keep(self, type_: str, vector: str, first: Index, statement: str) -> Node:
-        """Return what keeps *vector*, a pair at *first*, for the store after the loop."""
+    def keep(self, vector: str, moved: Moved) -> Node:
+        """Return what keeps *vector*, the pair of *moved*, for the store after the loop."""
         name = f"w_pairs{len(self.pairs)}"
-        self.pairs.append((name, type_, first, statement))
-        return Assign(index(name, self.variable), Name(vector), statement)
+        self.pairs.append(replace(moved, name=name))
+        return Assign(index(name, self.variable), Name(vector), moved.statement)
 
     def declarations(self) -> list[Node]:
         """Return what stands before the loop, loads included."""
         zeros = Literal("{}") if self.guards else None
         number = binary(cast("int", member("threadIdx", "x")), "%", QUAD)
-        quad = Declare(Type("int"), (Variable("w_quad", number),), "const ")
+        quad = Declare(Type("int"), (Variable(W_QUAD.text, number),), "const ")
         arrays: list[Node] = [
             Declare(
-                vector_type(type_, PAIR),
-                (Variable(name, zeros, size=str(QUAD)),),
-                statement=statement,
+                vector_type(own.type_, PAIR),
+                (Variable(own.name, zeros, size=str(QUAD)),),
+                statement=own.statement,
             )
-            for name, type_, _, statement in [*self.pairs, *self.loads]
+            for own in [*self.pairs, *self.loads]
         ]
         loads: list[Node] = [
-            Evaluate(call("tc_vload_quad", name, *self._run(first)), statement)
-            for name, _, first, statement in self.loads
+            Evaluate(call("tc_vload_quad", own.name, *self._run(own.first, W_QUAD)), own.statement)
+            for own in self.loads
         ]
         own = [quad] if self.pairs or self.loads else []
         return [*own, *arrays, *loads, *self._early()]
@@ -202,19 +219,28 @@ class Exchange:
             found.append(If(binary(later, "<", self.ahead.count), (inside,)))
         return found
 
-    def _run(self, first: Index) -> list[Code]:
-        """Return where the thread's pair of the run of its number is, and whether there is one."""
-        own: dict[str, Code] = {self.variable: Name("w_quad")}
+    def _run(self, first: Index, number: Code) -> list[Code]:
+        """Return where the thread's pair of the run *number* is, and whether there is one."""
+        own: dict[str, Code] = {self.variable: number}
         place = address(Index(first.array, substituted(first.index, own)))
         guards = [substituted(guard, own) for guard in self.guards]
         return [place, *([both(guards)] if guards else [])]
 
     def stores(self) -> list[Node]:
-        """Return the stores: each thread stores the run of its number."""
+        """Return the stores: each thread stores the run of its number, or of two runs one."""
         found: list[Node] = []
-        for name, _, first, statement in self.pairs:
-            place, *where = self._run(first)
-            found.append(Evaluate(call("tc_vstore_quad", place, name, *where), statement))
+        for own in self.pairs:
+            if own.threads == QUAD:
+                place, *where = self._run(own.first, W_QUAD)
+                store = call("tc_vstore_quad", place, own.name, *where)
+                found.append(Evaluate(store, own.statement))
+                continue
+            for begin in range(0, QUAD, PAIR):
+                mine = binary(W_QUAD, "%", PAIR)
+                place, *where = self._run(own.first, paren(binary(begin, "+", mine)))
+                pairs = [index(own.name, code(begin + turn)) for turn in range(PAIR)]
+                store = call("tc_vstore_twin", place, *pairs, *where)
+                found.append(Evaluate(store, own.statement))
         return found
 
 

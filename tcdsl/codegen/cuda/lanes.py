@@ -46,6 +46,7 @@ from tcdsl.codegen.cuda.exchanges import (
     QUAD,
     Ahead,
     Exchange,
+    Moved,
     differs,
     for_each,
     is_straight,
@@ -67,9 +68,9 @@ from tcdsl.codegen.cuda.vectors import (
     turns_without,
 )
 from tcdsl.codegen.passes.turns import covers, lanes_of, step_guard
-from tcdsl.lang.comprehension import Expr
-from tcdsl.poly.loop_tree import MAPPED, Coordinate, Loop, LoopKind
-from tcdsl.poly.scop import Kind
+from tcdsl.lang.comprehension import Expr, Index, walk
+from tcdsl.poly.loop_tree import MAPPED, AffineCoordinate, Coordinate, Loop, LoopKind
+from tcdsl.poly.scop import Access, Array, Kind, Statement
 from tcdsl.schedule.placement import accesses_of
 
 
@@ -135,14 +136,33 @@ class LanesPrinter:
         own = [access for user, access in uses if user is statement]
         known = self.text.parent.known_alignments.get(array.argument, VECTOR_BYTES)
         is_written = any(use is write for user, use in uses for write in user.writes)
+        sharing = _sharing(array)
         return (
             vector.is_stored != vector.is_loaded and not vector.is_changing
-            and (vector.width, QUAD * PAIR * array.dtype.size_bytes) == (PAIR, VECTOR_BYTES)
+            and vector.width == PAIR and sharing in ((QUAD, PAIR) if vector.is_stored else (QUAD,))
             and name not in self.text.placements and known >= VECTOR_BYTES
             and len(own) == 1 and (len(uses) == 1 or not is_written)
             and isinstance(columns, Coordinate)
-            and is_run(scop, statement, own[0], columns, QUAD * PAIR)
+            and is_run(scop, statement, own[0], columns, sharing * PAIR)
+            and (vector.is_stored or self._differs_by_rows(own[0], statement, columns))
         )  # fmt: skip
+
+    def _differs_by_rows(self, access: Access, statement: Statement, columns: Coordinate) -> bool:
+        """Return whether threads with the same *columns* access different elements.
+
+        Where they do not (a bias), a load of each pair is one instruction, and an exchange sixteen.
+        """
+        along = [loop for loop in self.text.mapped.paths[statement.name] if loop.axis == 0]
+        threads = (
+            c
+            for loop in along
+            if loop.kind is LoopKind.THREAD
+            if isinstance(c := loop.coordinates[statement.name], AffineCoordinate)
+        )
+        dims = {own.position for c in threads for _, own in c.terms if isinstance(own, Coordinate)}
+        others = {statement.indices[dim] for dim in dims - {columns.position}}
+        nodes = (node for subscript in access.subscripts for node in walk(subscript))
+        return any(isinstance(node, Index) and node.name in others for node in nodes)
 
     def _exchanged(
         self, vector: LaneVector, lanes: Lanes, loop: Loop, is_guarded: bool
@@ -191,8 +211,10 @@ class LanesPrinter:
         exchange = self._exchanged(vector, lanes, loop, is_guarded)
         if exchange is None:
             return vector.store(lanes)
-        element = c_type(self.text.scop.arrays[vector.array].dtype)
-        return exchange.keep(element, vector.name, vector.first, vector.statement)
+        array = self.text.scop.arrays[vector.array]
+        element, threads = c_type(array.dtype), _sharing(array)
+        moved = Moved("", element, vector.first, vector.statement, threads)
+        return exchange.keep(vector.name, moved)
 
     def _folds_at_once(self, node: loop_ast.For, loop: Loop) -> tuple[list[Node], dict[str, Code]]:
         """Return the folds of a short loop as one for all of its iterations, before it.
@@ -457,3 +479,8 @@ class LanesPrinter:
                 own[condition] = names[value]
             found[leaf.statement] = own
         return nodes, found
+
+
+def _sharing(array: Array) -> int:
+    """Return how many threads move a vector of 16 bytes of *array*, of which each has a pair."""
+    return VECTOR_BYTES // (PAIR * array.dtype.size_bytes)

@@ -44,6 +44,7 @@ from tcdsl.codegen.ast.nodes import (
 from tcdsl.codegen.c.expressions import c_type, cast_code, combine, identity, suffix
 from tcdsl.codegen.c.statements import Context, StatementPrinter, constant
 from tcdsl.codegen.cuda.copies import Copy, copy_of, guard_of
+from tcdsl.codegen.cuda.half_arithmetic import half_operation
 from tcdsl.costmodel.chip import WARP
 from tcdsl.lang import comprehension as tc
 from tcdsl.lang.comprehension import (
@@ -368,6 +369,15 @@ class CudaStatementPrinter(StatementPrinter):
             for access in (*statement.writes, *statement.reads):
                 if access.array in self.context.placements:
                     yield self.context.placements[access.array]
+
+    def _stored_value(self) -> Code:
+        statement = self.statement
+        stored = self.scop.arrays[statement.write.array].dtype
+        operation = half_operation(statement.value, stored)
+        if operation is None or statement.reduction is not None:
+            return super()._stored_value()
+        function, *operands = operation
+        return call(function, *map(self.expressions.value, operands))
 
     def _atomic(self) -> list[Node]:
         """Return the update of an element that other threads may be updating."""

@@ -30,7 +30,7 @@ from tcdsl.strategies import implicit_threads
 from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.bulk_tiles import bulk_tile_of
 from tcdsl.strategies.contracted import why_not_contracted
-from tcdsl.strategies.fragments import WarpTiles
+from tcdsl.strategies.fragments import WarpTiles, swath_in_turn
 from tcdsl.strategies.implicit_kernel import chunk_size, classes_for
 from tcdsl.strategies.implicit_product import (
     LEAST_EXTENT,
@@ -268,15 +268,11 @@ def _why_not_boxed(problem: Problem, config: ImplicitConfig) -> str | None:
 
 
 def _swath_in_turn(problem: Problem, config: ImplicitConfig) -> int:
-    """Return how many tiles of rows neighbouring blocks have, that each has tiles of all rows.
-
-    As many as there is a multiprocessor for; 0 where each has one tile, or there are batches.
-    """
+    """Return the swath of blocks that have several tiles, 0 where none do, or there are batches."""
     classes = classes_for(problem, config.chunks)
-    rows, columns = _counts(classes, config)
-    swath = problem.gpu.multiprocessors // columns
-    is_one = any(batch.extent > 1 for batch in classes.batches)
-    return 0 if is_one or not 1 < swath < rows else swath
+    if any(batch.extent > 1 for batch in classes.batches):
+        return 0
+    return swath_in_turn(problem.gpu, *_counts(classes, config))
 
 
 def _chunks(problem: Problem, config: ImplicitConfig) -> Iterator[int]:

@@ -26,7 +26,7 @@ from tcdsl.rewrites.scop.padding import why_not_padded
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.schedule.stitching import MAX_TICKETS
 from tcdsl.strategies.alternatives import least_seconds
-from tcdsl.strategies.fragments import WarpTiles, vector_of
+from tcdsl.strategies.fragments import WarpTiles, swath_in_turn, vector_of
 from tcdsl.strategies.joint_products import (
     each_product,
     factors_of,
@@ -310,15 +310,13 @@ def _chunk(problem: Problem, config: TensorConfig) -> int:
 
 
 def _swath_in_turn(each: Sequence[Problem], config: TensorConfig) -> int:
-    """Return how many tiles of rows neighbouring blocks have, that each has tiles of all rows.
+    """Return the swath of blocks that have several tiles, 0 where none do, or there are batches.
 
-    As many as there is a multiprocessor for; 0 where each has one tile, or rows are not cut.  All
-    columns are read for each swath: where the cache cannot hold them, a swath has some tiles.
+    All columns are read for each swath: where the cache cannot hold them, a swath has some tiles.
     """
-    rows, columns = _tiles_along(each[0], config)
-    swath = each[0].gpu.multiprocessors // columns
-    if _count_cut(each[0]) != 2 or not 1 < swath < rows:
+    if _count_cut(each[0]) != 2:
         return 0
+    swath = swath_in_turn(each[0].gpu, *_tiles_along(each[0], config))
     return swath if swath >= SWATH_FROM_MEMORY or holds_columns(each) else 0
 
 

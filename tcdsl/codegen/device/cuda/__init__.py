@@ -7,8 +7,9 @@
     vector                              tc_vec<T, N>, tc_vload, tc_vload_once, tc_vstore,
                                         tc_vload_some, tc_vload_some_once, tc_vstore_some,
                                         tc_vload_if, tc_vload_if_once, tc_select,
-                                        tc_vload_quad, tc_vstore_quad
+                                        tc_vload_quad, tc_vstore_quad, tc_vstore_twin
     pairs                               tc_vmax_f16, tc_vmin_f16, tc_vmax_bf16, tc_vmin_bf16
+                                        tc_add_f16, tc_sub_f16, tc_mul_f16, tc_add_bf16, ...
     operators                           tc_op_<op>_<type>, tc_better_<op>_<type>
     compensated                         tc_c32, tc_c64, tc_plus_c32, tc_op_add_c32, ...
     collective                          tc_fold_x, _y, _y_first, _xy, _x_apart
@@ -138,8 +139,10 @@ def _functions() -> dict[str, str]:
     index = dict.fromkeys(["tc_fault", "tc_floordiv", "tc_imin", "tc_imax"], "index")
     ways = [f"{way}{some}" for way in ("load", "store") for some in ("", "_some")]
     ways += ["load_once", "load_some_once", "load_if", "load_if_once", "load_quad", "store_quad"]
+    ways += ["store_twin"]
     vector = dict.fromkeys(["tc_vec", "tc_select", *(f"tc_v{way}" for way in ways)], "vector")
     pairs_at_once = [f"tc_v{op}_{half}" for op in ("max", "min") for half in HALVES]
+    pairs_at_once += [f"tc_{op}_{half}" for op in ("add", "sub", "mul") for half in HALVES]
     operators = [f"tc_op_{op}_{t}" for t in _COMBINED for op in OPERATORS[t]]
     operators += [f"tc_better_{op}_{t}" for t in _COMBINED for op in ("min", "max")]
     folds = [f"tc_{fold}_{way}" for fold in ("fold", "argfold") for way in ("x", "y", "xy")]

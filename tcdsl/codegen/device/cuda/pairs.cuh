@@ -43,3 +43,27 @@ TC_VFOLD_SOME(max, f16, 0xfc00)
 TC_VFOLD_SOME(min, f16, 0x7c00)
 TC_VFOLD_SOME(max, bf16, 0xff80)
 TC_VFOLD_SOME(min, bf16, 0x7f80)
+
+/* What a sum, difference or product of two numbers rounds to: once, or by way of float32, which is
+ * the same.  Of neighbours, ptxas makes one instruction of two of these. */
+#if __CUDA_ARCH__ >= 900
+#define TC_HALF_OPERATION(op, h, sign, instruction)                                                \
+  TC_FN uint16_t tc_##op##_##h(uint16_t a, uint16_t b)                                             \
+  {                                                                                                \
+    uint16_t rounded;                                                                              \
+    asm(instruction " %0, %1, %2;" : "=h"(rounded) : "h"(a), "h"(b));                              \
+    return rounded;                                                                                \
+  }
+#else
+#define TC_HALF_OPERATION(op, h, sign, instruction)                                                \
+  TC_FN uint16_t tc_##op##_##h(uint16_t a, uint16_t b)                                             \
+  {                                                                                                \
+    return tc_cast_f32_##h(tc_cast_##h##_f32(a) sign tc_cast_##h##_f32(b));                        \
+  }
+#endif
+TC_HALF_OPERATION(add, f16, +, "add.rn.f16")
+TC_HALF_OPERATION(sub, f16, -, "sub.rn.f16")
+TC_HALF_OPERATION(mul, f16, *, "mul.rn.f16")
+TC_HALF_OPERATION(add, bf16, +, "add.rn.bf16")
+TC_HALF_OPERATION(sub, bf16, -, "sub.rn.bf16")
+TC_HALF_OPERATION(mul, bf16, *, "mul.rn.bf16")

@@ -138,18 +138,34 @@ TC_FN void tc_vstore_quad(T *p, const tc_vec<T, 2> (&pairs)[4], bool is_there = 
   static_assert(sizeof(T) == 2, "a pair is a word");
   int x[4];
 #pragma unroll
-  for (int i = 0; i < 4; i++) x[i] = (int)((uint32_t)pairs[i][0] | (uint32_t)pairs[i][1] << 16);
+  for (int i = 0; i < 4; i++) x[i] = reinterpret_cast<const int &>(pairs[i]);
   tc_exchange_quad(x);
   tc_vec<T, 8> run;
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    run[2 * i] = (T)(x[i] & 0xffff);
-    run[2 * i + 1] = (T)((uint32_t)x[i] >> 16);
-  }
+  for (int i = 0; i < 4; i++) reinterpret_cast<int *>(&run)[i] = x[i];
   if (is_there) tc_vstore(p - 2 * (int)(threadIdx.x % 4), run);
 }
 
-/* The same for loads: p is where thread q has its pair of run q; its pairs of the four runs. */
+/* Of four bytes each two neighbours store what they have of two runs of neighbours: the even one gets
+ * the pair of the other of the first run, and the odd one of the second.  p is where its own pair of
+ * that belongs. */
+template <typename T>
+TC_FN void tc_vstore_twin(T *p, tc_vec<T, 2> one, tc_vec<T, 2> other, bool is_there = true)
+{
+  static_assert(sizeof(T) == 4, "a pair is two words");
+  const bool is_odd = (int)threadIdx.x % 2 != 0;
+  const unsigned mask = 3u << ((int)threadIdx.x % 32 - is_odd);
+  tc_vec<T, 4> run;
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const T got = __shfl_xor_sync(mask, is_odd ? one[i] : other[i], 1);
+    run[i] = is_odd ? got : one[i];
+    run[i + 2] = is_odd ? other[i] : got;
+  }
+  if (is_there) tc_vstore(p - 2 * (int)(threadIdx.x % 2), run);
+}
+
+/* As tc_vstore_quad, for loads: p is where thread q has its pair of run q; its pairs of the four runs. */
 template <typename T>
 TC_FN void tc_vload_quad(tc_vec<T, 2> (&pairs)[4], const T *p, bool is_there = true)
 {
@@ -158,11 +174,8 @@ TC_FN void tc_vload_quad(tc_vec<T, 2> (&pairs)[4], const T *p, bool is_there = t
   if (is_there) run = tc_vload<8>(p - 2 * (int)(threadIdx.x % 4));
   int x[4];
 #pragma unroll
-  for (int i = 0; i < 4; i++) x[i] = (int)((uint32_t)run[2 * i] | (uint32_t)run[2 * i + 1] << 16);
+  for (int i = 0; i < 4; i++) x[i] = reinterpret_cast<const int *>(&run)[i];
   tc_exchange_quad(x);
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    pairs[i][0] = (T)(x[i] & 0xffff);
-    pairs[i][1] = (T)((uint32_t)x[i] >> 16);
-  }
+  for (int i = 0; i < 4; i++) reinterpret_cast<int &>(pairs[i]) = x[i];
 }
