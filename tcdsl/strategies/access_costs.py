@@ -16,10 +16,12 @@ from typing import NamedTuple
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.locality import Shape, usual_stride
+from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
+from tcdsl.strategies.arithmetic import part_left, register_blocks
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.traffic import footprints
@@ -78,6 +80,7 @@ class _Strided(NamedTuple):
     strides: tuple[int, ...]
     element_bytes: int
     moved: int
+    place: tuple[Expr, ...]
 
 
 @analysis
@@ -90,7 +93,8 @@ def _in_memory(problem: Problem, name: str) -> list[_Strided]:
             array = problem.scop.arrays[access.array]
             strides = tuple(usual_stride(array, access, index) for index in indices)
             moved = prod(n for n, stride in zip(shape.counts, strides, strict=True) if stride)
-            found.append(_Strided(access.array, strides, array.dtype.size_bytes, moved))
+            size = array.dtype.size_bytes
+            found.append(_Strided(access.array, strides, size, moved, access.subscripts))
     return found
 
 
@@ -107,7 +111,8 @@ def accesses_of(problem: Problem, sketch: Sketch, name: str) -> Iterator[Access]
     vector = prod(piece.extent for piece in pieces if piece.kind is LoopKind.LANES)
     counts = [(p.coordinate.position, min(p.extent, p.width)) for p in threads]
     active = min(WARP, prod(count for _, count in counts))
-    for array, strides, size, moved in found:
+    loops = dict(register_blocks(problem, sketch)).get(name, ())
+    for array, strides, size, moved, place in found:
         # What no thread loop tells apart is accessed once, outside the loops that do not move it.
         copies = lanes = 1  # threads that access the same element, and others
         for position, count in counts:
@@ -115,7 +120,7 @@ def accesses_of(problem: Problem, sketch: Sketch, name: str) -> Iterator[Access]
                 lanes *= count
             else:
                 copies *= count
-        requests = max(moved, moved * copies) / vector / active
+        requests = max(moved, moved * copies) / vector / active * part_left((place,), loops)
         whole = max(1.0, min(WARP, lanes) * vector * size / LINE_BYTES)
         scattered = max(0.0, _lines(threads, strides, size, vector) - whole)
         lines = whole + SCATTERED * scattered

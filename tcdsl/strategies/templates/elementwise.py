@@ -8,6 +8,7 @@ too few of them, and a thread takes a second vector only if the chip stays full.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import Call, walk
@@ -25,6 +26,8 @@ from tcdsl.strategies.template import Template, assembled
 MIN_VECTORED = gpu_thresholds.VECTORED_VALUES
 MOST_REPEAT = 4  # vectors of a thread that are worth trying
 MOST_TAPS = 64  # of a window, which a thread adds up
+MOST_POINTS = 8  # of a thread
+MOST_SUMS = 64  # of a thread, of all points: registers hold them, what they read, and the filter
 CHAIN_CALLS = 16  # functions of an element, one after another
 _SHORT = {NONPOSITIVE, ADDEND}  # functions of a few instructions
 
@@ -37,6 +40,7 @@ class ElementwiseConfig:
     threads_y: int = 1
     repeat: int = 1  # vectors of a thread
     vector: int = 1  # elements of a vector
+    points: int = 1  # along the next axis, neighbours of a thread
 
 
 def why_not(problem: Problem) -> str | None:
@@ -58,13 +62,36 @@ def space(problem: Problem) -> Iterator[ElementwiseConfig]:
         groups = -(-problem.extent(inner) // vector)
         for threads in _thread_counts():
             for x in _widths(groups, threads):
-                y = _threads_y(problem, inner, x, threads)
+                y = _threads_y(problem, x, threads)
                 for repeat in (1, 2, MOST_REPEAT):
                     found = ElementwiseConfig(x, y, repeat, vector)
                     may_repeat = repeat == 1 or _may_repeat(problem, groups, repeat * x)
                     if found not in seen and may_repeat:
                         seen.add(found)
                         yield found
+                for found in _in_blocks(problem, ElementwiseConfig(x, 1, 1, vector), threads):
+                    if found not in seen:
+                        seen.add(found)
+                        yield found
+
+
+def _in_blocks(
+    problem: Problem, config: ElementwiseConfig, threads: int
+) -> Iterator[ElementwiseConfig]:
+    """Yield *config* with several points of the next axis in a thread, up to *threads* a block.
+
+        y(i,j) +=! x(i+k,j) * f(k,j)     4 points i and 3 terms k: 6 loads of x for 12, 3 of f
+
+    A thread of several points has a sum for each, and loads once what they read alike.
+    """
+    axis = _next_axis(problem)
+    if axis is None or not 1 < problem.most_rest <= MOST_TAPS:
+        return
+    extent = problem.extent(axis)
+    for points in range(2, MOST_POINTS + 1):
+        if extent % points == 0 and points * config.vector <= MOST_SUMS:
+            y = min(max(1, threads // config.threads_x), power_of_two(extent // points))
+            yield replace(config, threads_y=y, points=points)
 
 
 def _widths(groups: int, threads: int) -> tuple[int, ...]:
@@ -99,9 +126,13 @@ def schedule(problem: Problem, config: ElementwiseConfig) -> Sketch:
             config.vector,
         )
     ]  # fmt: skip
-    if config.threads_y > 1:
+    if config.threads_y > 1 or config.points > 1:
         axis = others.pop()
-        tiles.append(Tile(axis, problem.extent(axis), problem.lower(axis), 1, config.threads_y))
+        number = 1 if config.threads_y > 1 else -1
+        tile = problem.tile(axis)
+        tiles.append(
+            replace(tile, thread_axis=number, threads=config.threads_y, points=config.points)
+        )
     tiles += [problem.tile(axis) for axis in reversed(others)]
     why = f"threads along {problem.name_of(inner)}, neighbours in memory"
     return assembled(problem, tiles, {}, why=(why,), is_in_memory_order=True)
@@ -111,6 +142,13 @@ def _axis(problem: Problem) -> Axis | None:
     if problem.is_ragged:
         return axis_inside_ranges(problem)
     return problem.along or _axis_of_window(problem)
+
+
+def _next_axis(problem: Problem) -> Axis | None:
+    """Return the axis next to that of neighbours, or None."""
+    inner = _axis(problem)
+    others = [axis for axis in problem.parallel if axis is not inner]
+    return others[-1] if others else None
 
 
 def _axis_of_window(problem: Problem) -> Axis | None:
@@ -163,17 +201,17 @@ def _with_vectors(problem: Problem, vector: int) -> ElementwiseConfig:
     groups = -(-problem.extent(inner) // vector)
     most = _threads_of_block(problem, total // vector)
     x = min(most, power_of_two(groups))
-    y = _threads_y(problem, inner, x, most)
+    y = _threads_y(problem, x, most)
     repeat = _repeat(problem, vector, groups, x)
     return ElementwiseConfig(x, y, repeat, vector)
 
 
-def _threads_y(problem: Problem, inner: Axis, x: int, most: int) -> int:
+def _threads_y(problem: Problem, x: int, most: int) -> int:
     """Return the threads along the next axis, of a block of at most *most*."""
-    others = [axis for axis in problem.parallel if axis is not inner]
-    if x >= most or not others:
+    following = _next_axis(problem)
+    if x >= most or following is None:
         return 1
-    return min(most // x, power_of_two(problem.extent(others[-1])))
+    return min(most // x, power_of_two(problem.extent(following)))
 
 
 def _thread_counts() -> Iterator[int]:

@@ -6,7 +6,7 @@
     index                               floored division, fault records; always there
     vector                              tc_vec<T, N>, tc_vload, tc_vload_once, tc_vstore,
                                         tc_vload_some, tc_vload_some_once, tc_vstore_some,
-                                        tc_vload_if, tc_vload_if_once, tc_select,
+                                        tc_vload_if, tc_vload_if_once, tc_or_zero, tc_select,
                                         tc_vload_quad, tc_vstore_quad
     pairs                               tc_vmax_f16, tc_vmin_f16, tc_vmax_bf16, tc_vmin_bf16
     operators                           tc_op_<op>_<type>, tc_better_<op>_<type>
