@@ -47,7 +47,7 @@ def with_waits(
             return [*own_wait, *body] if ordered is None else _placed(own_wait, body, ordered)
 
 
-def _placed(wait: list[Node], body: Sequence[Node], arrays: Collection[str]) -> list[Node]:
+def _placed(wait: Sequence[Node], body: Sequence[Node], arrays: Collection[str]) -> list[Node]:
     """Return *body* with *wait* before the first of its nodes that has one of *arrays* in it."""
     at = _first(body, arrays)
     role = body[at] if at < len(body) else None
