@@ -138,7 +138,9 @@ def _functions() -> dict[str, str]:
     index = dict.fromkeys(["tc_fault", "tc_floordiv", "tc_imin", "tc_imax"], "index")
     ways = [f"{way}{some}" for way in ("load", "store") for some in ("", "_some")]
     ways += ["load_once", "load_some_once", "load_if", "load_if_once", "load_quad", "store_quad"]
-    vector = dict.fromkeys(["tc_vec", "tc_select", *(f"tc_v{way}" for way in ways)], "vector")
+    vector = dict.fromkeys(
+        ["tc_vec", "tc_select", "tc_or_zero", *(f"tc_v{way}" for way in ways)], "vector"
+    )
     pairs_at_once = [f"tc_v{op}_{half}" for op in ("max", "min") for half in HALVES]
     operators = [f"tc_op_{op}_{t}" for t in _COMBINED for op in OPERATORS[t]]
     operators += [f"tc_better_{op}_{t}" for t in _COMBINED for op in ("min", "max")]
