@@ -77,6 +77,9 @@ REGISTERS_OF_RESULT = 2  # ... and of each of the sums of neighbours that it has
 REGISTERS_OF_STREAM = 32  # where it keeps nothing, and at least
 REGISTERS_OF_ARRAY = 3  # where a thread loads vectors: of each array, beside those 16, ...
 REGISTERS_OF_SUM = 4  # ... and of each sum (lamb: 10 arrays, 2 sums: 53 to 64)
+# Of a thread with several points, beside two of each sum: 3 x 3 windows of 16 to 64 sums have 63 to
+# 164 in all (bfloat16, NVRTC 13).
+REGISTERS_OF_BLOCK = 24
 STREAM_BYTES = 80  # of a thread on their way, of loads that it does not keep: others start later
 BASE_REGISTERS = 26  # of a thread of a stencil, for indices and addresses
 PRIVATE_BYTES = 64  # of a temporary in a thread, from when on it is in memory of its own

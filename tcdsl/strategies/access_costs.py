@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP
-from tcdsl.costmodel.locality import Shape, usual_stride
+from tcdsl.costmodel.locality import Shape, coefficient_of, usual_stride
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.loop_tree import LoopKind
+from tcdsl.poly.parallelism import Role
 from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
@@ -40,6 +41,7 @@ class Access:
     moved_bytes: int  # every element once
     run_bytes: int  # of memory without a gap that a block has of it
     row_bytes: int  # that all blocks together have of such a run
+    halo: float = 1.0  # elements that blocks have of it, for each that there is
 
 
 class LookedUp(NamedTuple):
@@ -69,6 +71,7 @@ def looked_up(problem: Problem, sketch: Sketch) -> LookedUp:
             lines += access.requests * access.lines
             whole = ceil(access.run_bytes / sector) * sector
             over = min(whole, access.row_bytes) / access.run_bytes - 1
+            over += access.halo - 1
             fetched += over * min(footprint_bytes[access.array], access.moved_bytes)
     return LookedUp(lines, fetched)
 
@@ -125,7 +128,32 @@ def accesses_of(problem: Problem, sketch: Sketch, name: str) -> Iterator[Access]
         scattered = max(0.0, _lines(threads, strides, size, vector) - whole)
         lines = whole + SCATTERED * scattered
         run, row = _run(shape, pieces, strides, size)
-        yield Access(array, requests, lines, moved * size, run, row)
+        yield Access(array, requests, lines, moved * size, run, row, _halo(shape, pieces, place))
+
+
+def _halo(shape: Shape, pieces: Sequence[Piece], place: Sequence[Expr]) -> float:
+    """Return how many elements blocks have at *place*, for each that they would have of one term.
+
+    y(i) +=! x(i + k) * f(k)      blocks of 4 values i, 3 terms k: 6 elements of x for 4
+    """
+    own = dict.fromkeys(range(len(shape.extents)), 1)
+    for piece in pieces:
+        if piece.kind is not LoopKind.BLOCK and piece.axis != RANK:
+            own[piece.coordinate.position] *= piece.extent
+    found = 1.0
+    for subscript in place:
+        spans = {Role.PARALLEL: 0, Role.REDUCED: 0}
+        for dim, index in enumerate(shape.statement.indices):
+            step = coefficient_of(subscript, index) or 0
+            if shape.roles[dim] in spans:
+                spans[shape.roles[dim]] += abs(step) * (own[dim] - 1)
+        along = any(
+            coefficient_of(subscript, index) and shape.roles[dim] is Role.PARALLEL
+            for dim, index in enumerate(shape.statement.indices)
+        )
+        if along:
+            found *= 1 + spans[Role.REDUCED] / (1 + spans[Role.PARALLEL])
+    return found
 
 
 def _lines(threads: Sequence[Piece], strides: Sequence[int], size: int, vector: int) -> float:

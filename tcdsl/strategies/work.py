@@ -42,6 +42,7 @@ RESULT_REGISTERS = gpu_thresholds.REGISTERS_OF_RESULT
 LEAST_REGISTERS = gpu_thresholds.REGISTERS_OF_STREAM
 ARRAY_REGISTERS = gpu_thresholds.REGISTERS_OF_ARRAY
 SUM_REGISTERS = gpu_thresholds.REGISTERS_OF_SUM
+BLOCK_REGISTERS = gpu_thresholds.REGISTERS_OF_BLOCK
 UNROLLED = gpu_thresholds.UNROLLED_ITERATIONS
 UNROLLED_BYTES = gpu_thresholds.UNROLLED_BYTES
 PRIVATE = gpu_thresholds.PRIVATE_BYTES
@@ -311,8 +312,8 @@ def _registers(problem: Problem, sketch: Sketch, threads: int, kept: float) -> i
     lanes = _extent(sketch.remaining[problem.lead], LoopKind.LANES)
     if not kept and lanes > 1:
         needed = max(needed, _of_streams(problem))
-    if sketch.points > 1:  # sums, and about as many values that they are made of
-        needed = max(needed, OTHER_REGISTERS + 2 * sketch.points * lanes)
+    if sketch.points > 1:  # sums, about as many values that they are made of, loads on their way
+        needed = max(needed, OTHER_REGISTERS + BLOCK_REGISTERS + 2 * sketch.points * lanes)
     if kept:
         own = ceil(kept / REGISTER_BYTES) + RESULT_REGISTERS * _neighbours(problem, sketch)
         needed = max(needed, OTHER_REGISTERS + own)

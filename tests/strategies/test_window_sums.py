@@ -34,8 +34,9 @@ def test_a_thread_has_several_neighbouring_results(cuda_unit: MakeUnit) -> None:
     (weighed,) = unit.done.plan.weighed
     found = [c for c in weighed.candidates() if "predicted_us" in c]
     chosen = min(found, key=lambda c: float(c["predicted_us"]))
-    assert chosen["config"]["points"] > 1 and chosen["config"]["vector"] >= 4
-    alone = [c for c in found if c["config"].get("points") == 1]
+    assert chosen["config"]["points"] * chosen["config"]["rows"] > 1
+    assert chosen["config"]["vector"] >= 4
+    alone = [c for c in found if c["config"].get("points") == c["config"].get("rows") == 1]
     assert 2 * chosen["predicted_us"] < min(c["predicted_us"] for c in alone)
 
 
@@ -45,15 +46,16 @@ def test_a_thread_has_several_neighbouring_results(cuda_unit: MakeUnit) -> None:
 def test_several_results_are_right(
     dtype: str, stride: int, cuda_unit: MakeUnit, check_emulated: Any
 ) -> None:
-    source, shapes = CHANNELS_LAST.format(dtype, stride), [(2, 3, 12, 16), (3, 3, 16)]
-    found: dict[int, dict[str, Any]] = {}
+    source, shapes = CHANNELS_LAST.format(dtype, stride), [(2, 4, 12, 16), (3, 3, 16)]
+    found: dict[tuple[int, int], dict[str, Any]] = {}
     for weighed in cuda_unit(source, *shapes).done.plan.weighed:
         for candidate in weighed.candidates():
             config = candidate.get("config", {})
-            if config.get("points", 1) > 1:
+            if config.get("points", 1) * config.get("rows", 1) > 1:
                 choice = {"kernel": weighed.kernel, "template": "elementwise", **config}
-                found.setdefault(config["points"], choice)
-    assert set(found) == ({2, 3, 4, 6} if stride == 1 else {2, 3, 6})
+                found.setdefault((config["points"], config["rows"]), choice)
+    points = {2, 3, 4, 6} if stride == 1 else {2, 3, 6}
+    assert set(found) == {(1, 2), (1, 4), *((count, 1) for count in points)}
     for choice in found.values():
         own = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
         check_emulated([(source, shapes)], options=Options(choices=own))  # type: ignore[arg-type]

@@ -41,6 +41,7 @@ class ElementwiseConfig:
     repeat: int = 1  # vectors of a thread
     vector: int = 1  # elements of a vector
     points: int = 1  # along the next axis, neighbours of a thread
+    rows: int = 1  # the same, along the axis after that
 
 
 def why_not(problem: Problem) -> str | None:
@@ -78,20 +79,29 @@ def space(problem: Problem) -> Iterator[ElementwiseConfig]:
 def _in_blocks(
     problem: Problem, config: ElementwiseConfig, threads: int
 ) -> Iterator[ElementwiseConfig]:
-    """Yield *config* with several points of the next axis in a thread, up to *threads* a block.
+    """Yield *config* with several points or rows in a thread, up to *threads* a block.
 
         y(i,j) +=! x(i+k,j) * f(k,j)     4 points i and 3 terms k: 6 loads of x for 12, 3 of f
 
-    A thread of several points has a sum for each, and loads once what they read alike.
+    A thread of several points has a sum for each, and loads once what they read alike.  Of the axis
+    after that it has several rows instead: their windows have in common what a block reads, too.
     """
-    axis = _next_axis(problem)
-    if axis is None or not 1 < problem.most_rest <= MOST_TAPS:
+    if not 1 < problem.most_rest <= MOST_TAPS:
         return
-    extent = problem.extent(axis)
-    for points in range(2, MOST_POINTS + 1):
-        if extent % points == 0 and points * config.vector <= MOST_SUMS:
-            y = min(max(1, threads // config.threads_x), power_of_two(extent // points))
-            yield replace(config, threads_y=y, points=points)
+    most = min(MOST_POINTS, MOST_SUMS // config.vector)
+    axes = _next_axes(problem)[:2]
+    for number, axis in enumerate(axes):
+        for count in range(2, most + 1):
+            if problem.extent(axis) % count:
+                continue
+            points, rows = (1, count) if number else (count, 1)
+            y = _largest_part(problem.extent(axes[0]) // points, threads // config.threads_x)
+            yield replace(config, threads_y=y, points=points, rows=rows)
+
+
+def _largest_part(count: int, most: int) -> int:
+    """Return the largest divisor of *count* that is no more than *most*, or 1."""
+    return next((part for part in range(min(count, most), 0, -1) if count % part == 0), 1)
 
 
 def _widths(groups: int, threads: int) -> tuple[int, ...]:
@@ -126,13 +136,15 @@ def schedule(problem: Problem, config: ElementwiseConfig) -> Sketch:
             config.vector,
         )
     ]  # fmt: skip
-    if config.threads_y > 1 or config.points > 1:
+    if config.threads_y > 1 or config.points > 1 or config.rows > 1:
         axis = others.pop()
         number = 1 if config.threads_y > 1 else -1
         tile = problem.tile(axis)
         tiles.append(
             replace(tile, thread_axis=number, threads=config.threads_y, points=config.points)
         )
+    if config.rows > 1:
+        tiles.append(replace(problem.tile(others.pop()), points=config.rows))
     tiles += [problem.tile(axis) for axis in reversed(others)]
     why = f"threads along {problem.name_of(inner)}, neighbours in memory"
     return assembled(problem, tiles, {}, why=(why,), is_in_memory_order=True)
@@ -144,11 +156,10 @@ def _axis(problem: Problem) -> Axis | None:
     return problem.along or _axis_of_window(problem)
 
 
-def _next_axis(problem: Problem) -> Axis | None:
-    """Return the axis next to that of neighbours, or None."""
+def _next_axes(problem: Problem) -> list[Axis]:
+    """Return the axes beside that of neighbours, the nearest in memory first."""
     inner = _axis(problem)
-    others = [axis for axis in problem.parallel if axis is not inner]
-    return others[-1] if others else None
+    return [axis for axis in reversed(problem.parallel) if axis is not inner]
 
 
 def _axis_of_window(problem: Problem) -> Axis | None:
@@ -208,10 +219,10 @@ def _with_vectors(problem: Problem, vector: int) -> ElementwiseConfig:
 
 def _threads_y(problem: Problem, x: int, most: int) -> int:
     """Return the threads along the next axis, of a block of at most *most*."""
-    following = _next_axis(problem)
-    if x >= most or following is None:
+    following = _next_axes(problem)
+    if x >= most or not following:
         return 1
-    return min(most // x, power_of_two(problem.extent(following)))
+    return min(most // x, power_of_two(problem.extent(following[0])))
 
 
 def _thread_counts() -> Iterator[int]:
