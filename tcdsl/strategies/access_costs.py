@@ -142,17 +142,13 @@ def _halo(shape: Shape, pieces: Sequence[Piece], place: Sequence[Expr]) -> float
             own[piece.coordinate.position] *= piece.extent
     found = 1.0
     for subscript in place:
-        spans = {Role.PARALLEL: 0, Role.REDUCED: 0}
-        for dim, index in enumerate(shape.statement.indices):
-            step = coefficient_of(subscript, index) or 0
-            if shape.roles[dim] in spans:
-                spans[shape.roles[dim]] += abs(step) * (own[dim] - 1)
-        along = any(
-            coefficient_of(subscript, index) and shape.roles[dim] is Role.PARALLEL
-            for dim, index in enumerate(shape.statement.indices)
-        )
-        if along:
-            found *= 1 + spans[Role.REDUCED] / (1 + spans[Role.PARALLEL])
+        steps = [abs(coefficient_of(subscript, i) or 0) for i in shape.statement.indices]
+        moving = [dim for dim, step in enumerate(steps) if step]
+        if any(shape.roles[dim] is Role.REDUCED for dim in moving):
+            whole = 1 + sum(steps[dim] * (shape.extents[dim] - 1) for dim in moving)
+            of_block = 1 + sum(steps[dim] * (own[dim] - 1) for dim in moving)
+            blocks = prod(shape.extents[dim] / own[dim] for dim in moving)
+            found *= max(1.0, blocks * of_block / whole)
     return found
 
 
