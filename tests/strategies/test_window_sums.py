@@ -40,6 +40,12 @@ def test_a_thread_has_several_neighbouring_results(cuda_unit: MakeUnit) -> None:
     assert 2 * chosen["predicted_us"] < min(c["predicted_us"] for c in alone)
 
 
+def test_results_that_read_nothing_alike_are_of_several_threads(cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit("def f(float(4,M,N) x) -> (y) { y(i,j) +=! x(k,i,j) }", (4, 512, 4096))
+    configs = [c.get("config", {}) for w in unit.done.plan.weighed for c in w.candidates()]
+    assert {config.get("points", 1) * config.get("rows", 1) for config in configs} == {1}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "half", "float"])
 @pytest.mark.parametrize("stride", [1, 2])

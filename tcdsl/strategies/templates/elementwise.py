@@ -91,12 +91,24 @@ def _in_blocks(
     most = min(MOST_POINTS, MOST_SUMS // config.vector)
     axes = _next_axes(problem)[:2]
     for number, axis in enumerate(axes):
-        for count in range(2, most + 1):
-            if problem.extent(axis) % count:
-                continue
+        whole = [n for n in range(2, most + 1) if problem.extent(axis) % n == 0]
+        for count in whole if _shares_reads(problem, axis) else ():
             points, rows = (1, count) if number else (count, 1)
             y = _largest_part(problem.extent(axes[0]) // points, threads // config.threads_x)
             yield replace(config, threads_y=y, points=points, rows=rows)
+
+
+def _shares_reads(problem: Problem, axis: Axis) -> bool:
+    """Return whether neighbours along *axis* read what is the same, or windows that overlap."""
+    shape = problem.shapes[problem.lead]
+    dim = axis[problem.lead]
+    others = [d for d, role in enumerate(shape.roles) if role is Role.REDUCED]
+    for row in shape.strides[1:]:
+        reach = sum(abs(row[d]) * (shape.extents[d] - 1) for d in others)
+        is_along = any(row[d] and row[dim] and row[dim] % row[d] == 0 for d in others)
+        if any(row) and (not row[dim] or (is_along and abs(row[dim]) <= reach)):
+            return True
+    return False
 
 
 def _largest_part(count: int, most: int) -> int:
