@@ -1,5 +1,6 @@
 """Short sums over windows, a result a thread: depthwise convolutions, and those of few channels."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +42,7 @@ def test_a_thread_has_several_neighbouring_results(cuda_unit: MakeUnit) -> None:
 
 
 def test_results_that_read_nothing_alike_are_of_several_threads(cuda_unit: MakeUnit) -> None:
-    unit = cuda_unit("def f(float(4,M,N) x) -> (y) { y(i,j) +=! x(k,i,j) }", (4, 512, 4096))
+    unit = cuda_unit("def f(float(M,4,N) x) -> (y) { y(i,j) +=! x(i,k,j) }", (512, 4, 4096))
     configs = [c.get("config", {}) for w in unit.done.plan.weighed for c in w.candidates()]
     assert {config.get("points", 1) * config.get("rows", 1) for config in configs} == {1}
 
@@ -64,7 +65,11 @@ def test_several_results_are_right(
     assert set(found) == {(1, 2), (1, 4), *((count, 1) for count in points)}
     for choice in found.values():
         own = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
-        check_emulated([(source, shapes)], options=Options(choices=own))  # type: ignore[arg-type]
+        options = Options(choices=own)  # type: ignore[arg-type]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # what is compiled as written is right as well
+            assert templates(cuda_unit(source, *shapes, options=options)) == ["elementwise"]
+        check_emulated([(source, shapes)], options=options)
 
 
 @pytest.mark.slow
