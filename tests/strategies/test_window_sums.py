@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tcdsl.options import Options
+from tcdsl.strategies.templates import elementwise
 
 MakeUnit = Callable[..., Any]
 
@@ -38,7 +39,7 @@ def test_a_thread_has_several_neighbouring_results(cuda_unit: MakeUnit) -> None:
     assert chosen["config"]["points"] * chosen["config"]["rows"] > 1
     assert chosen["config"]["vector"] >= 4
     alone = [c for c in found if c["config"].get("points") == c["config"].get("rows") == 1]
-    assert 2 * chosen["predicted_us"] < min(c["predicted_us"] for c in alone)
+    assert 1.5 * chosen["predicted_us"] < min(c["predicted_us"] for c in alone)
 
 
 def test_results_that_read_nothing_alike_are_of_several_threads(cuda_unit: MakeUnit) -> None:
@@ -51,8 +52,13 @@ def test_results_that_read_nothing_alike_are_of_several_threads(cuda_unit: MakeU
 @pytest.mark.parametrize("dtype", ["bfloat16", "half", "float"])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_several_results_are_right(
-    dtype: str, stride: int, cuda_unit: MakeUnit, check_emulated: Any
+    dtype: str,
+    stride: int,
+    cuda_unit: MakeUnit,
+    check_emulated: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(elementwise, "LEAST_THREADS", 1e-6)
     source, shapes = CHANNELS_LAST.format(dtype, stride), [(2, 4, 12, 16), (3, 3, 16)]
     found: dict[tuple[int, int], dict[str, Any]] = {}
     for weighed in cuda_unit(source, *shapes).done.plan.weighed:

@@ -27,7 +27,8 @@ MIN_VECTORED = gpu_thresholds.VECTORED_VALUES
 MOST_REPEAT = 4  # vectors of a thread that are worth trying
 MOST_TAPS = 64  # of a window, which a thread adds up
 MOST_POINTS = 8  # of a thread
-MOST_SUMS = 64  # of a thread, of all points: registers hold them, what they read, and the filter
+MOST_SUMS = gpu_thresholds.BLOCKED_SUMS
+LEAST_THREADS = gpu_thresholds.BLOCKED_THREADS
 CHAIN_CALLS = 16  # functions of an element, one after another
 _SHORT = {NONPOSITIVE, ADDEND}  # functions of a few instructions
 
@@ -85,10 +86,13 @@ def _in_blocks(
 
     A thread of several points has a sum for each, and loads once what they read alike.  Of the axis
     after that it has several rows instead: their windows have in common what a block reads, too.
+    Threads are to fill a part of the chip still, and more sums would leave it fewer warps.
     """
-    if not 1 < problem.most_rest <= MOST_TAPS:
+    if not 1 < problem.most_rest <= MOST_TAPS or config.vector == 1 < _widest(problem):
         return
-    most = min(MOST_POINTS, MOST_SUMS // config.vector)
+    threads_of_one = problem.results / config.vector
+    fewer = int(threads_of_one / (LEAST_THREADS * problem.gpu.threads))
+    most = min(MOST_POINTS, MOST_SUMS // config.vector, fewer)
     axes = _next_axes(problem)[:2]
     for number, axis in enumerate(axes):
         whole = [n for n in range(2, most + 1) if problem.extent(axis) % n == 0]
