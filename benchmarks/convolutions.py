@@ -159,10 +159,14 @@ def executable(
 
 
 def main_kernel(exe: Any) -> str:
-    """Return the statements of the first kernel that has tiles, or of the first one."""
+    """Return the statements of the first kernel that has tiles, or of the longest one."""
     kernels = exe.choices["kernels"]
-    tiled = (k for k in kernels if k["template"].startswith("tile_"))
-    return str(next(tiled, kernels[0])["kernel"])
+    tiled = next((k for k in kernels if k["template"].startswith("tile_")), None)
+    if tiled is not None:
+        return str(tiled["kernel"])
+    known = (c for c in exe.candidates if c.get("is_chosen") and "predicted_us" in c)
+    longest = max(known, key=lambda c: float(c["predicted_us"]), default=kernels[0])
+    return str(longest["kernel"])
 
 
 def candidates(exe: Any, most: int, forced: str = "") -> Iterator[dict[str, Any]]:
@@ -192,7 +196,8 @@ def candidates(exe: Any, most: int, forced: str = "") -> Iterator[dict[str, Any]
 def short(choice: Mapping[str, Any]) -> str:
     """Return *choice* in a few words."""
     if "warp_rows" not in choice:
-        return str(choice["template"])
+        counts = (f"{k} {v}" for k, v in choice.items() if isinstance(v, int) and v > 1)
+        return " ".join((str(choice["template"]), *counts))
     rows, columns = (choice[n] * choice[f"warp_{n}"] for n in ("rows", "columns"))
     how = "wgmma" if choice["together"] > 1 else "mma"
     more = f" /{choice['chunks']}" if choice.get("chunks", 1) > 1 else ""
@@ -384,22 +389,24 @@ def main() -> int:
     parser.add_argument("--precision", default="", help="see Options.precision")
     parser.add_argument("--warm", default="", help="I/N: compile every Nth program from I on")
     arguments = parser.parse_args()
+    only = arguments.only.split(",")
     chosen = tuple(
         replace(p, dtype=arguments.type)
-        for only in arguments.only.split(",")
+        for pattern in only
         for p in PROGRAMS
-        if fnmatchcase(p.label, only)
+        if fnmatchcase(p.label, pattern)
     )
     options = Options(precision=arguments.precision) if arguments.precision else Options()
     tables = [name for name in arguments.table.split(",") if name]
     if tables:
         labels = dict.fromkeys(layer.label for name in tables for layer in NETWORKS[name])
+        labels = [one for one in labels if any(fnmatchcase(one, p) for p in only)]
         chosen = tuple(Program(label, "forward", True, arguments.type) for label in labels)
     if arguments.list:
         listed(chosen, options)
         return 0
     bench = Bench(arguments.seconds, arguments.out, options)
-    if tables and not arguments.warm:
+    if tables and not (arguments.warm or arguments.candidates or arguments.force):
         for name in tables:
             bench.table(name, arguments.type, arguments.only)
         return 0

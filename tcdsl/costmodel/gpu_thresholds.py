@@ -24,6 +24,10 @@ PARALLELISM_KEPT = 0.75  # of what a part has alone: fusion saves memory traffic
 FUSED_TIME = 0.9  # of the kernels' apart, that one kernel may take: estimates err
 REREAD_BYTES = 0.8  # of what is stored and loaded, that may be loaded again instead
 VECTORED_VALUES = 1 << 12  # for which fewer threads may do, each with a vector
+# Of a chip's threads, that are left where each has several results; and such results of one.
+# Depthwise layers and 3 x 3 convolutions of 4 channels (docs/trials.md).
+BLOCKED_THREADS = 1 / 3
+BLOCKED_SUMS = 16
 
 # --- rows --------------------------------------------------------------------------------
 
@@ -77,6 +81,9 @@ REGISTERS_OF_RESULT = 2  # ... and of each of the sums of neighbours that it has
 REGISTERS_OF_STREAM = 32  # where it keeps nothing, and at least
 REGISTERS_OF_ARRAY = 3  # where a thread loads vectors: of each array, beside those 16, ...
 REGISTERS_OF_SUM = 4  # ... and of each sum (lamb: 10 arrays, 2 sums: 53 to 64)
+# Of a thread with several points, beside two of each sum: 3 x 3 windows of 16 to 64 sums have 63 to
+# 164 in all (NVRTC 13).
+REGISTERS_OF_BLOCK = 24
 STREAM_BYTES = 80  # of a thread on their way, of loads that it does not keep: others start later
 BASE_REGISTERS = 26  # of a thread of a stencil, for indices and addresses
 PRIVATE_BYTES = 64  # of a temporary in a thread, from when on it is in memory of its own

@@ -92,7 +92,7 @@ def build_identity() -> str:
 
 def emulated_text(source: CudaSource, *, address_sanitizer: bool = False) -> str:
     """Return the whole C++ text of *source*."""
-    parts = cuda.parts_for(name for name in source.functions if name in cuda.FUNCTIONS)
+    parts = cuda.parts_for(source.functions)
     library = replace_shared(cuda.emulated_text(parts), as_statics=address_sanitizer)
     text = replace_shared(source.text, as_statics=address_sanitizer)
     return "\n".join(

@@ -15,11 +15,14 @@ from typing import NamedTuple
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP
-from tcdsl.costmodel.locality import Shape, usual_stride
+from tcdsl.costmodel.locality import Shape, coefficient_of, usual_stride
+from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.loop_tree import LoopKind
+from tcdsl.poly.parallelism import Role
 from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
+from tcdsl.strategies.arithmetic import part_left, register_blocks
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.traffic import footprints
@@ -38,6 +41,7 @@ class Access:
     moved_bytes: int  # every element once
     run_bytes: int  # of memory without a gap that a block has of it
     row_bytes: int  # that all blocks together have of such a run
+    halo: float = 1.0  # elements that blocks have of it, for each that there is
 
 
 class LookedUp(NamedTuple):
@@ -67,6 +71,7 @@ def looked_up(problem: Problem, sketch: Sketch) -> LookedUp:
             lines += access.requests * access.lines
             whole = ceil(access.run_bytes / sector) * sector
             over = min(whole, access.row_bytes) / access.run_bytes - 1
+            over += access.halo - 1
             fetched += over * min(footprint_bytes[access.array], access.moved_bytes)
     return LookedUp(lines, fetched)
 
@@ -78,6 +83,7 @@ class _Strided(NamedTuple):
     strides: tuple[int, ...]
     element_bytes: int
     moved: int
+    place: tuple[Expr, ...]
 
 
 @analysis
@@ -90,7 +96,8 @@ def _in_memory(problem: Problem, name: str) -> list[_Strided]:
             array = problem.scop.arrays[access.array]
             strides = tuple(usual_stride(array, access, index) for index in indices)
             moved = prod(n for n, stride in zip(shape.counts, strides, strict=True) if stride)
-            found.append(_Strided(access.array, strides, array.dtype.size_bytes, moved))
+            size = array.dtype.size_bytes
+            found.append(_Strided(access.array, strides, size, moved, access.subscripts))
     return found
 
 
@@ -107,7 +114,8 @@ def accesses_of(problem: Problem, sketch: Sketch, name: str) -> Iterator[Access]
     vector = prod(piece.extent for piece in pieces if piece.kind is LoopKind.LANES)
     counts = [(p.coordinate.position, min(p.extent, p.width)) for p in threads]
     active = min(WARP, prod(count for _, count in counts))
-    for array, strides, size, moved in found:
+    loops = dict(register_blocks(problem, sketch)).get(name, ())
+    for array, strides, size, moved, place in found:
         # What no thread loop tells apart is accessed once, outside the loops that do not move it.
         copies = lanes = 1  # threads that access the same element, and others
         for position, count in counts:
@@ -115,12 +123,33 @@ def accesses_of(problem: Problem, sketch: Sketch, name: str) -> Iterator[Access]
                 lanes *= count
             else:
                 copies *= count
-        requests = max(moved, moved * copies) / vector / active
+        requests = max(moved, moved * copies) / vector / active * part_left((place,), loops)
         whole = max(1.0, min(WARP, lanes) * vector * size / LINE_BYTES)
         scattered = max(0.0, _lines(threads, strides, size, vector) - whole)
         lines = whole + SCATTERED * scattered
         run, row = _run(shape, pieces, strides, size)
-        yield Access(array, requests, lines, moved * size, run, row)
+        yield Access(array, requests, lines, moved * size, run, row, _halo(shape, pieces, place))
+
+
+def _halo(shape: Shape, pieces: Sequence[Piece], place: Sequence[Expr]) -> float:
+    """Return how many elements blocks have at *place*, for each that they would have of one term.
+
+    y(i) +=! x(i + k) * f(k)      blocks of 4 values i, 3 terms k: 6 elements of x for 4
+    """
+    own = dict.fromkeys(range(len(shape.extents)), 1)
+    for piece in pieces:
+        if piece.kind is not LoopKind.BLOCK and piece.axis != RANK:
+            own[piece.coordinate.position] *= piece.extent
+    found = 1.0
+    for subscript in place:
+        steps = [abs(coefficient_of(subscript, i) or 0) for i in shape.statement.indices]
+        moving = [dim for dim, step in enumerate(steps) if step]
+        if any(shape.roles[dim] is Role.REDUCED for dim in moving):
+            whole = 1 + sum(steps[dim] * (shape.extents[dim] - 1) for dim in moving)
+            of_block = 1 + sum(steps[dim] * (own[dim] - 1) for dim in moving)
+            blocks = prod(shape.extents[dim] / own[dim] for dim in moving)
+            found *= max(1.0, blocks * of_block / whole)
+    return found
 
 
 def _lines(threads: Sequence[Piece], strides: Sequence[int], size: int, vector: int) -> float:

@@ -10,11 +10,12 @@ serial ones first, lanes of vectors last.  The choices are those of ``threads``.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from math import lcm, prod
 from typing import NamedTuple
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
@@ -27,6 +28,7 @@ from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.sketch import Axis, Layout, OuterLoop, Sketch, Tile
 
+UNROLLED_TERMS = gpu_thresholds.UNROLLED_ITERATIONS  # of a thread with several points
 DEALT = 8  # runs of a chunk that is dealt: more than a class's greatest size is times its least
 
 
@@ -94,6 +96,7 @@ class Assembly:
             self.group.members, (*self.block_loops(), *shared),
             self._all_remaining(), partials,
             why=tuple(why), threads=threads, in_registers=True, layout=self._layout(),
+            points=prod(tile.points for tile in self.tiles),
         )  # fmt: skip
 
     def block_loops(self) -> list[OuterLoop]:
@@ -166,6 +169,8 @@ class Assembly:
                     Coordinate(dim, low if size else 0, 1, size), extent, shape.roles[dim],
                     LoopKind.SERIAL,
                 ))  # fmt: skip
+        if any(tile.points > 1 for tile in self.tiles):
+            serial = with_terms_unrolled(serial)
         if any(piece.extent <= piece.width for piece in threads):
             return (*threads, *serial, *last)  # idle threads leave at once: no loop has their guard
         return (*serial, *threads, *last)
@@ -301,20 +306,31 @@ def grid_in_memory_order(tiles: Sequence[Tile], gpu: Chip) -> list[int]:
 
 
 def point_pieces(tile: Tile, dim: int) -> list[Piece]:
-    """Return the loops over a shared axis that are inside a thread: repeats, then a vector."""
+    """Return the loops over a shared axis inside a thread: repeats, then points, then a vector."""
     pieces = []
-    if tile.repeat > 1:
-        step = tile.threads * tile.vector
-        pieces.append(Piece(
-            Coordinate(dim, tile.lower, step, tile.repeat), tile.repeat, Role.PARALLEL,
-            LoopKind.UNROLL,
-        ))  # fmt: skip
+    for step, count in ((tile.threads * tile.run, tile.repeat), (tile.vector, tile.points)):
+        if count > 1:
+            cut = Coordinate(dim, tile.lower, step, count)
+            pieces.append(Piece(cut, count, Role.PARALLEL, LoopKind.UNROLL))
     if tile.vector > 1:
         pieces.append(Piece(
             Coordinate(dim, tile.lower, 1, tile.vector), tile.vector, Role.PARALLEL,
             LoopKind.LANES,
         ))  # fmt: skip
     return pieces
+
+
+def with_terms_unrolled(serial: Sequence[Piece]) -> list[Piece]:
+    """Return the loops *serial* with the innermost unrolled, up to some iterations together.
+
+    What neighbouring points read alike, of a window and of its filter, is then one load.
+    """
+    found, total = list[Piece](), 1
+    for piece in reversed(serial):
+        total *= piece.extent
+        kind = LoopKind.UNROLL if total <= UNROLLED_TERMS else piece.kind
+        found.insert(0, replace(piece, kind=kind))
+    return found
 
 
 def lane_pieces(lane: Lane, low: int, extent: int, size: int, role: Role) -> list[Piece]:
@@ -355,8 +371,8 @@ def _thread_loop(tile: Tile) -> OuterLoop:
     is_whole = tile.blocks == 1 and tile.repeat == 1
     by_dim = {
         dim: Piece(
-            Coordinate(dim, tile.lower, tile.vector, 0 if is_whole else tile.threads),
-            min(tile.threads, -(-tile.extent // tile.vector)),
+            Coordinate(dim, tile.lower, tile.run, 0 if is_whole else tile.threads),
+            min(tile.threads, -(-tile.extent // tile.run)),
             Role.PARALLEL,
             LoopKind.THREAD,
             tile.thread_axis,
@@ -365,5 +381,5 @@ def _thread_loop(tile: Tile) -> OuterLoop:
         for dim in set(tile.axis.values())
     }
     pieces = {name: by_dim[dim] for name, dim in tile.axis.items()}
-    limit = tile.extent if is_whole and tile.extent % tile.vector else 0
+    limit = tile.extent if is_whole and tile.extent % tile.run else 0
     return OuterLoop(pieces, LoopKind.THREAD, limit)

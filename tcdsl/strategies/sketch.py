@@ -43,7 +43,10 @@ Axis = Mapping[str, int]  # member -> dimension
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """How one shared axis is cut: blocks of ``threads * repeat * vector`` values."""
+    """How one shared axis is cut: blocks of ``threads * repeat * points * vector`` values.
+
+    *points* are neighbours of one thread, each with accumulators of its own (a register block).
+    """
 
     axis: Axis
     extent: int
@@ -52,10 +55,16 @@ class Tile:
     threads: int = 1
     repeat: int = 1
     vector: int = 1
+    points: int = 1
+
+    @property
+    def run(self) -> int:
+        """Neighbours that a thread takes at once."""
+        return self.points * self.vector
 
     @property
     def block(self) -> int:
-        return self.threads * self.repeat * self.vector
+        return self.threads * self.repeat * self.run
 
     @property
     def blocks(self) -> int:
@@ -223,6 +232,7 @@ class Sketch:
     why: tuple[str, ...] = ()
     # Per reduction the (axis, width) of the threads that are its lanes, in the partials' order.
     threads: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    points: int = 1  # of a thread, which share loads (arithmetic.py)
     in_registers: bool = False  # the sums of a chunk are accumulated apart, and stored once
     resident: tuple[str, ...] = ()  # arrays of which each thread keeps its part (residence.py)
     # Loops of a block, the first of what remains of all but the sums over them: what is resident is

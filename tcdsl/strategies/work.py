@@ -14,24 +14,23 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil, inf, prod
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.atomics import Updates, seconds_in_copies, seconds_in_memory, seconds_of_fold
-from tcdsl.costmodel.chip import WARP, Unit
+from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.estimate import estimate
-from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.prefetches import LEAST_BYTES, bytes_ahead
 from tcdsl.costmodel.reductions import IN_FLIGHT, PARTIAL
 from tcdsl.costmodel.registers import REGISTER_BYTES
 from tcdsl.costmodel.work import Chain, Work
-from tcdsl.lang.comprehension import Call, Select, walk
+from tcdsl.lang.comprehension import Select, walk
 from tcdsl.poly.loop_tree import LoopKind
-from tcdsl.poly.scop import Kind, Statement, loads_of
+from tcdsl.poly.scop import Kind, loads_of
 from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import RANK, Dim3
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.access_costs import looked_up
+from tcdsl.strategies.arithmetic import instructions_of, operations_of, register_blocks
 from tcdsl.strategies.fold_costs import fold_cycles, folds_of, updates_of
 from tcdsl.strategies.private_results import copy_elements, neighbours
 from tcdsl.strategies.problem import Problem, analysis
@@ -44,11 +43,11 @@ RESULT_REGISTERS = gpu_thresholds.REGISTERS_OF_RESULT
 LEAST_REGISTERS = gpu_thresholds.REGISTERS_OF_STREAM
 ARRAY_REGISTERS = gpu_thresholds.REGISTERS_OF_ARRAY
 SUM_REGISTERS = gpu_thresholds.REGISTERS_OF_SUM
+BLOCK_REGISTERS = gpu_thresholds.REGISTERS_OF_BLOCK
 UNROLLED = gpu_thresholds.UNROLLED_ITERATIONS
 UNROLLED_BYTES = gpu_thresholds.UNROLLED_BYTES
 PRIVATE = gpu_thresholds.PRIVATE_BYTES
 LOCAL = gpu_thresholds.LOCAL_TRAFFIC
-INSTRUCTIONS = gpu_thresholds.INSTRUCTIONS_LEFT
 HALF_BYTES = gpu_thresholds.KEPT_HALF_BYTES
 MOST_BYTES = gpu_thresholds.STREAM_BYTES
 WARP_CYCLES = gpu_thresholds.WARP_CYCLES
@@ -56,7 +55,6 @@ STAGED_CYCLES = gpu_thresholds.STAGED_CYCLES
 TICKET = gpu_thresholds.TICKET_ATOMICS
 L1_SHARE = gpu_thresholds.L1_HELD
 MOST_IN_FLIGHT = gpu_thresholds.SERIAL_VECTORS
-PAIR_OPERATIONS = gpu_thresholds.PAIR_OPERATIONS
 UPDATE_CYCLES = 100  # of a float in shared memory, till a thread's next one
 
 
@@ -107,6 +105,7 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
     registers = _registers(problem, sketch, threads, kept)
     moved = _moved(problem, sketch, grid, _spilled_bytes(registers, grid, kept))
     lanes = ceil(threads / WARP) * WARP / threads  # of warps, for each that is a thread
+    padding, blocks_of = _padding(sketch, problem), register_blocks(problem, sketch)
     return Work(
         blocks=blocks,
         threads=threads,
@@ -116,8 +115,8 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
         read_bytes=moved.read,
         written_bytes=moved.written,
         l2_bytes=moved.l2,
-        operations=tuple((unit, lanes * count) for unit, count in operations_of(problem)),
-        instructions=lanes * _instructions(problem, vector) * _padding(sketch, problem),
+        operations=tuple((u, lanes * count) for u, count in operations_of(problem, blocks_of)),
+        instructions=lanes * instructions_of(problem, vector, blocks_of) * padding,
         in_flight_bytes=in_flight_bytes * busy,
         independent=1.0,
         chain=_chain_of_turns(problem, sketch, grid, _chain(problem, sketch, grid, rounds)),
@@ -320,8 +319,11 @@ def _registers(problem: Problem, sketch: Sketch, threads: int, kept: float) -> i
     )
     most = most // chip.registers_granule * chip.registers_granule
     needed = LEAST_REGISTERS
-    if not kept and _extent(sketch.remaining[problem.lead], LoopKind.LANES) > 1:
+    lanes = _extent(sketch.remaining[problem.lead], LoopKind.LANES)
+    if not kept and lanes > 1:
         needed = max(needed, _of_streams(problem))
+    if sketch.points > 1:  # sums, about as many values that they are made of, loads on their way
+        needed = max(needed, OTHER_REGISTERS + BLOCK_REGISTERS + 2 * sketch.points * lanes)
     if kept:
         own = ceil(kept / REGISTER_BYTES) + RESULT_REGISTERS * _neighbours(problem, sketch)
         needed = max(needed, OTHER_REGISTERS + own)
@@ -376,56 +378,6 @@ def _staged_bytes(problem: Problem, sketch: Sketch, blocks: int) -> int:
         return 0
     staged = (footprints(problem).get(array, 0.0) for array in sketch.resident)
     return ceil(sum(staged) / max(1, blocks))
-
-
-# --- arithmetic --------------------------------------------------------------------------------
-
-
-@analysis
-def operations_of(problem: Problem) -> tuple[tuple[Unit, float], ...]:
-    """Return the operations of the kernel by the units that run them."""
-    found: dict[Unit, float] = {}
-    for name in problem.group.members:
-        shape = problem.shapes[name]
-        simple, calls = (INSTRUCTIONS * count for count in _expression(shape))
-        unit = Unit.FMA_F64 if _is_double(problem, shape) else Unit.FMA_F32
-        found[unit] = found.get(unit, 0.0) + simple * shape.instances
-        if calls:
-            found[Unit.SPECIAL] = found.get(Unit.SPECIAL, 0.0) + calls * shape.instances
-    return tuple(found.items())
-
-
-def _expression(shape: Shape) -> tuple[int, int]:
-    """Return the simple operations of an instance, and its calls of functions."""
-    if (known := _expressions.get(shape.statement)) is not None:
-        return known
-    value = shape.statement.value
-    nodes = list(walk(value)) if value is not None else []
-    calls = sum(isinstance(node, Call) for node in nodes)
-    reduction = shape.statement.reduction
-    pairs = PAIR_OPERATIONS if reduction is not None and reduction.operator.is_arg else 0
-    _expressions[shape.statement] = found = 1 + len(nodes) // 3 + 6 * calls + pairs, calls
-    return found
-
-
-_expressions: WeakKeyDictionary[Statement, tuple[int, int]] = WeakKeyDictionary()
-
-
-def _is_double(problem: Problem, shape: Shape) -> bool:
-    array = problem.scop.arrays[shape.statement.write.array]
-    return array.dtype.is_float and array.dtype.size_bytes == 8
-
-
-@analysis
-def _instructions(problem: Problem, vector: int) -> float:
-    """Return the instructions of all threads: arithmetic, and a share of loads and addresses."""
-    total = 0.0
-    for name in problem.group.members:
-        shape = problem.shapes[name]
-        simple, calls = _expression(shape)
-        accesses = len(shape.strides)
-        total += INSTRUCTIONS * shape.instances * (simple + calls + 3 * accesses / vector)
-    return total
 
 
 # --- what waits --------------------------------------------------------------------------------

@@ -163,6 +163,7 @@ OTHER_USES = {
     "tc_vload_some": "p[0] = tc_vload_some<2>(p + 2, p, 1, (int)p[9])[1];",
     "tc_vload_some_once": "p[0] = tc_vload_some_once<2>(p + 2, p, 1, (int)p[9])[1];",
     "tc_vload_if": "p[0] = tc_vload_if<2>(p + 2, p, (int)p[9])[1];",
+    "tc_or_zero": "p[0] = tc_or_zero(tc_vload<2>(p + 2), (int)p[9])[1];",
     "tc_select": "p[0] = tc_select((int)p[9], p[1], p[2]);",
     "tc_vload_if_once": "p[0] = tc_vload_if_once<2>(p + 2, p, (int)p[9])[1];",
     "tc_vload_quad": "tc_vec<uint16_t, 2> w[4]; tc_vload_quad(w, (uint16_t *)p); p[0] = w[0][1];",

@@ -171,9 +171,10 @@ def test_loads_that_exclude_one_another_are_one(
     assert text.count("? &x[") == 1 and "tc_vload_if" not in text
     assert text.count("const bool w_active") == 1 and text.count("tc_select") == 1
     text = cuda_unit(QUARTERS, (600, 128)).source.text
-    assert text.count("tc_vload_if<4>((") == 1 and text.count(" ? &x[") == 1
+    assert text.count("tc_vload_if<4>(w_active") == 1 and text.count(" ? &x[") == 1
+    assert text.count("tc_select") == 2 and "tc_or_zero" not in text  # of two places
     text = cuda_unit(OVERLAPPING, (600, 128)).source.text
-    assert text.count("tc_vload_if<4>(&x[") == 2
+    assert text.count("tc_or_zero(tc_vload_if<4>(&x[") == 2 and "tc_select" not in text
     text = cuda_unit(BOTH_ROWS, (600, 128)).source.text
     assert text.count("? &x[") == 1 and "tc_select" not in text  # a root takes its time
     text = cuda_unit(INSIDE, (600, 128)).source.text

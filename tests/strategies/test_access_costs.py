@@ -53,3 +53,21 @@ def test_a_remainder_that_wraps_moves_through_memory_like_its_operand() -> None:
     choice = Choice(elementwise.TEMPLATE, next(elementwise.TEMPLATE.space(problem)))
     found = list(accesses_of(problem, choice.schedule(problem), problem.lead))
     assert len(found) == 3 and len({access.lines for access in found}) == 1
+
+
+@pytest.mark.parametrize(("rows", "halo"), [(1, 64 * 3 / 66), (4, 16 * 6 / 66), (8, 8 * 10 / 66)])
+def test_what_blocks_of_a_window_have_in_common(rows: int, halo: float) -> None:
+    source = "def f(float(66,N) x, float(3,N) k) -> (y) { y(i,j) +=! x(i+r,j) * k(r,j) }"
+    (problem,) = problems_of(source, [(66, 1024), (3, 1024)])
+    config = elementwise.ElementwiseConfig(256, 1, 1, 4, points=rows)
+    found = access_to(problem, Choice(elementwise.TEMPLATE, config), "x")
+    assert found.halo == pytest.approx(halo)
+    assert found.requests == 64 * 1024 * 3 / 4 / 32 * (rows + 2) / (3 * rows)
+
+
+def test_rows_in_chunks_have_nothing_in_common() -> None:
+    source = "def f(float(640,N) x) -> (y) { y(c,j) +=! x(64 * c + l, j) where l in 0:64 }"
+    (problem,) = problems_of(source, [(640, 1024)])
+    choice = Choice(elementwise.TEMPLATE, elementwise.ElementwiseConfig(32))
+    found = list(accesses_of(problem, choice.schedule(problem), problem.lead))
+    assert {access.halo for access in found} == {1.0}

@@ -156,6 +156,11 @@ class Scope:
     element: Callable[[Load, tuple[Code, ...]], Code]  # a load, its subscripts of 64 bits
 
 
+def branched(operands: tuple[Code, ...]) -> Code:
+    """Return the choice of a condition and two values, of which one is computed."""
+    return paren(choice(*operands))
+
+
 class ExpressionPrinter:
     """Prints expressions in one :class:`Scope`."""
 
@@ -165,16 +170,16 @@ class ExpressionPrinter:
         known: Mapping[Expr, Code] | None = None,
         index_type: str = "i64",
         is_common: Callable[[Expr], bool] = lambda _: False,
-        is_eager: Callable[[Select], bool] = lambda _: False,
+        chosen: Callable[[Select, tuple[Code, ...]], Code] = lambda _, operands: branched(operands),
     ) -> None:
         """Print in *scope*; the expressions in *known* have been computed under those names.
 
         :arg index_type: of index arithmetic, as a suffix of the device library.
         :arg is_common: whether a divisor, or what is compared, is that of many instances.
-        :arg is_eager: whether both values of a choice may be computed, without a branch.
+        :arg chosen: a choice, of its condition and its two values.
         """
         self.is_common = is_common
-        self.is_eager = is_eager
+        self.chosen = chosen
         self.scope = scope
         self.known = known or {}
         self.index_type = index_type
@@ -209,10 +214,8 @@ class ExpressionPrinter:
                 return equality
             case Binary(op=op):
                 return self._binary(op, operands, expr.left.dtype)
-            case Select() if self.is_eager(expr):
-                return call("tc_select", *operands)
             case Select():
-                return paren(choice(*operands))
+                return self.chosen(expr, operands)
             case Cast(dtype=dtype):
                 return cast_code(operands[0], expr.operand.dtype, dtype)
             case Call(function="pow", args=(_, y)) if short := _POWERS.get(_number(y)):

@@ -38,6 +38,7 @@ from tcdsl.codegen.ast.nodes import (
 from tcdsl.codegen.c.expressions import (
     ExpressionPrinter,
     Scope,
+    branched,
     c_type,
     cast_code,
     combine,
@@ -120,7 +121,7 @@ class StatementPrinter:
             element=self._load,
         )
         self.expressions = ExpressionPrinter(
-            scope, known, context.index_type, self.is_common, self.is_eager
+            scope, known, context.index_type, self.is_common, self.chosen
         )
 
     def is_common(self, expr: Expr) -> bool:
@@ -130,12 +131,9 @@ class StatementPrinter:
         """
         return False
 
-    def is_eager(self, choice: Select) -> bool:
-        """Return whether both values of *choice* may be computed, and one of them taken.
-
-        C compilers are better left to do so.
-        """
-        return False
+    def chosen(self, select: Select, operands: tuple[Code, ...]) -> Code:
+        """Return the choice *select* of its printed *operands*: C compilers know best how."""
+        return branched(operands)
 
     def invariants(self, loop: loop_ast.For, written: set[str]) -> list[Expr]:
         """Return the calls and loads in the value that *loop* does not change, and may run early.

@@ -7,8 +7,11 @@
     tc_vec<..> w_vector0 = tc_vload<8>(w_active0 ? &x[8 * c1 + 64] : &x[8 * c1 - 64]);
 
 A *condition* is shared iff indices alone decide it, and in each vector all lanes meet it or none
-does.  It is computed once.  Loads of one array are *shared* iff none of the statement's instances
-makes two of them: the address is chosen, and one load is on its way in place of several.
+does.  It is computed once.  What is zero where the condition fails is zero in the vector's
+registers: a choice for each of them, not for each lane, and for all that read the vector.
+
+Loads of one array are *shared* iff none of the statement's instances makes two of them: the address
+is chosen, and one load is on its way in place of several.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,14 +20,26 @@ from dataclasses import field
 import islpy as isl
 
 from tcdsl.codegen.ast.build import address, binary, both, call, chain, choice, paren, template
-from tcdsl.codegen.ast.nodes import Code, Declare, Evaluate, Index, Node, Type, Variable
+from tcdsl.codegen.ast.nodes import (
+    Binary,
+    Call,
+    Code,
+    Declare,
+    Evaluate,
+    Index,
+    Node,
+    Paren,
+    Type,
+    Variable,
+)
 from tcdsl.codegen.cuda.copies import is_whole
-from tcdsl.lang.comprehension import Expr, Select, walk
+from tcdsl.lang.comprehension import Cast, Const, Expr, Load, Select, walk
 from tcdsl.poly.loop_tree import Loop
 from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Scop, Statement
 from tcdsl.records import dataclass
 
+_EXACT = {"tc_add_i32": "+", "tc_sub_i32": "-", "tc_mul_i32": "*"}  # where nothing wraps
 Conditions = Mapping[Expr, Code]  # that were computed, and what they are called
 
 
@@ -67,6 +82,7 @@ class LaneVector:
     guard: Code | None = None  # under which it is there, None if always
     there: isl.Set | None = None  # the instances that read it, where one statement's are known
     others: tuple[tuple[Code, Index], ...] = ()  # places before *first*, each under a condition
+    is_zeroed: bool = False  # zero where the guard fails
 
     @property
     def places(self) -> tuple[Index, ...]:
@@ -83,6 +99,8 @@ class LaneVector:
             start = [self.first.array] if limits else []
             value = template(load, [self.width], self._address(), *start, *limits)
             value = call("tc_changing", value) if self.is_changing else value
+            if self.is_zeroed and self.guard is not None:
+                value = call("tc_or_zero", value, self.guard)
         before = "" if self.is_stored else "const "
         return Declare(self.type, (Variable(self.name, value),), before, statement=self.statement)
 
@@ -101,7 +119,41 @@ class LaneVector:
 def any_of(guards: Sequence[Code | None]) -> Code | None:
     """Return that one of *guards* holds, None if one always does."""
     own = [guard for guard in guards if guard is not None]
-    return chain("||", dict.fromkeys(map(paren, own))) if own and len(own) == len(guards) else None
+    if not own or len(own) < len(guards):
+        return None
+    first, *others = dict.fromkeys(own)
+    return chain("||", map(paren, (first, *others))) if others else first
+
+
+def without_branches(condition: Code) -> Code:
+    """Return *condition*, of indices alone, with all of it computed: ``a & b`` for ``a && b``.
+
+    CUDA's compiler makes branches of the latter, with a copy for each of what follows: loads that
+    iterations of an unrolled loop have in common are then several.
+    """
+    match condition:
+        case Paren(inner=inner):
+            return Paren(without_branches(inner))
+        case Binary(op="&&", left=left, right=right):
+            return binary(without_branches(left), "&", without_branches(right))
+        case Binary(op=op, left=left, right=right):
+            return binary(without_branches(left), op, without_branches(right))
+        case Call(function=name, arguments=(left, right)) if name in _EXACT:
+            return Paren(binary(without_branches(left), _EXACT[name], without_branches(right)))
+        case _:
+            return condition
+
+
+def load_or_zero(select: Select) -> Load | None:
+    """Return what *select* loads where its condition holds, if it is zero elsewhere.
+
+    c ? float32(x[..]) : 0     x[..], with zeros in the registers that it is loaded to
+    """
+    value, other = select.if_true, select.if_false
+    while isinstance(value, Cast):
+        value = value.operand
+    is_zero = isinstance(other, Const) and str(other.value) in ("0", "0.0", "False")
+    return value if is_zero and isinstance(value, Load) else None
 
 
 def shared_conditions(scop: Scop, statement: Statement, loop: Loop) -> Iterator[Expr]:

@@ -57,7 +57,9 @@ from tcdsl.codegen.cuda.lane_vectors import (
     Conditions,
     Lanes,
     LaneVector,
+    load_or_zero,
     shared_conditions,
+    without_branches,
 )
 from tcdsl.codegen.cuda.leaves import LeafPrinter
 from tcdsl.codegen.cuda.spans import guard_of_last
@@ -68,7 +70,7 @@ from tcdsl.codegen.cuda.vectors import (
     turns_without,
 )
 from tcdsl.codegen.passes.turns import covers, lanes_of, step_guard
-from tcdsl.lang.comprehension import Expr, Index, walk
+from tcdsl.lang.comprehension import Expr, Index, Select, walk
 from tcdsl.poly.loop_tree import MAPPED, AffineCoordinate, Coordinate, Loop, LoopKind
 from tcdsl.poly.scop import Access, Array, Kind, Statement
 from tcdsl.schedule.placement import accesses_of
@@ -261,6 +263,7 @@ class LanesPrinter:
         shared, conditions = self._conditions(leaves, node.variable, loop) if is_whole else ([], {})
         lanes = replace(lanes, conditions=conditions)
         vectors = vectors_of(self.text, leaves, node.variable, loop, lanes)
+        self._mark_zeroed(leaves, node.variable, vectors, lanes)
         if len(set(guards)) > 1 or not (vectors or self._is_pure(leaves, node.variable, is_whole)):
             return self._unrolled(node, loop, active)
         if len(leaves) == 1 and len(vectors) == 2 and self.text.printer(leaves[0]).is_staging:
@@ -294,12 +297,13 @@ class LanesPrinter:
         names: dict[tuple[str, Code], str] = {
             (v.array, p): v.name for v in vectors for p in v.places
         }
+        zeroed = {v.name: v.guard for v in vectors if v.is_zeroed and v.guard is not None}
         at_once = self._at_once(leaves, node.variable, width, names)
         one_by_one = leaves if at_once is None else leaves[:-1]
         if one_by_one:
             which = [
                 replace(self._lanes(leaf, node.variable, width, names),
-                        conditions=lanes.conditions.get(leaf.statement, {}))
+                        conditions=lanes.conditions.get(leaf.statement, {}), zeroed=zeroed)
                 for leaf in one_by_one
             ]  # fmt: skip
             yield self._lane_loop(node, one_by_one, which, lanes, loop, active)
@@ -460,6 +464,31 @@ class LanesPrinter:
                 found[position] = name
         return Vectors(width, variable, found)
 
+    def _mark_zeroed(
+        self,
+        leaves: Sequence[loop_ast.Leaf],
+        variable: str,
+        vectors: Sequence[LaneVector],
+        lanes: Lanes,
+    ) -> None:
+        """Mark those of *vectors* that *leaves* read as zero where their one condition fails."""
+        guarded = [v for v in vectors if v.guard is not None and not (v.is_stored or v.others)]
+        for leaf in leaves if guarded else ():
+            first, known = (
+                self.text.printer(leaf).at_lane_zero(variable),
+                lanes.conditions.get(leaf.statement, {}),
+            )
+            value = first.statement.value
+            choices = (node for node in walk(value) if isinstance(node, Select)) if value else ()
+            for select in choices:
+                if (load := load_or_zero(select)) is None or select.condition not in known:
+                    continue
+                accesses = (*first.statement.writes, *first.statement.reads)
+                place = load.tensor, first.outside_element(accesses[first.position(load)])
+                for vector in guarded:
+                    is_own = (vector.array, vector.first) == place
+                    vector.is_zeroed |= is_own and vector.guard == known[select.condition]
+
     def _conditions(
         self, leaves: Sequence[loop_ast.Leaf], variable: str, loop: Loop
     ) -> tuple[list[Node], dict[str, Conditions]]:
@@ -474,7 +503,7 @@ class LanesPrinter:
             for condition in shared_conditions(self.text.scop, first.statement, loop):
                 value = first.outside(condition)
                 if value not in names:
-                    names[value], node = self.text.predicate(value)
+                    names[value], node = self.text.predicate(without_branches(value))
                     nodes.append(node)
                 own[condition] = names[value]
             found[leaf.statement] = own

@@ -41,10 +41,18 @@ from tcdsl.codegen.ast.nodes import (
     Variable,
     Vector,
 )
-from tcdsl.codegen.c.expressions import c_type, cast_code, combine, identity, suffix
+from tcdsl.codegen.c.expressions import (
+    branched,
+    c_type,
+    cast_code,
+    combine,
+    identity,
+    suffix,
+)
 from tcdsl.codegen.c.statements import Context, StatementPrinter, constant
 from tcdsl.codegen.cuda.copies import Copy, copy_of, guard_of
 from tcdsl.codegen.cuda.half_arithmetic import half_operation
+from tcdsl.codegen.cuda.lane_vectors import load_or_zero
 from tcdsl.costmodel.chip import WARP
 from tcdsl.lang import comprehension as tc
 from tcdsl.lang.comprehension import (
@@ -86,6 +94,7 @@ class Vectors:
     fold: str = ""  # the function of all lanes that stands for each of them, if there is one
     present: tuple[Code, ...] = ()  # its other arguments: the lanes that are there, if not all
     conditions: Mapping[Expr, Code] = field(default_factory=dict)  # that all lanes share, by name
+    zeroed: Mapping[str, Code] = field(default_factory=dict)  # name -> if it fails, all are zero
 
 
 def thread_index(axis: int) -> Code:
@@ -141,6 +150,21 @@ class CudaStatementPrinter(StatementPrinter):
         """Return whether *expr* is the same for all values of some index."""
         names = {node.name for node in walk(expr) if isinstance(node, Index)}
         return names < set(self.statement.indices)
+
+    def chosen(self, select: Select, operands: tuple[Code, ...]) -> Code:
+        """Return the choice *select*, of vectors that are zero elsewhere or without a branch."""
+        vectors = self.vectors
+        load = load_or_zero(select) if vectors is not None and vectors.zeroed else None
+        if vectors is not None and load is not None:
+            name = vectors.names.get(self.position(load))
+            condition = vectors.conditions.get(select.condition)
+            if name is not None and vectors.zeroed.get(name) == condition is not None:
+                return operands[1]
+        return call("tc_select", *operands) if self.is_eager(select) else branched(operands)
+
+    def position(self, load: Load) -> int:
+        """Return which of the statement's accesses *load* is, its writes first."""
+        return self._by_load[(load.tensor, load.subscripts)]
 
     def is_eager(self, choice: Select) -> bool:
         """Return whether lanes share the condition of *choice*, and registers have both values.

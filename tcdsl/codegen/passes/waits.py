@@ -6,12 +6,22 @@
                                            if (i < 7) y[i] = x[i];
 
 What comes before the wait is nothing that touches an array which other kernels may still use.
+
+Where warps have roles and one role alone touches such arrays, its warps wait, before they do so::
+
+    if (producer) copy x;                  if (producer) copy x;
+    if (others) { C = A * B;     --->      if (others) { C = A * B;
+                  y = C + z; }                           tc_await_kernels();
+                                                         y = C + z; }
+
+A kernel ends when all of its threads have: one that waits is enough for those that come later.
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from tcdsl.codegen.ast.build import call
-from tcdsl.codegen.ast.nodes import Evaluate, Node
+from tcdsl.codegen.ast.nodes import Evaluate, If, Node
 from tcdsl.codegen.ast.walk import mentioned
 from tcdsl.codegen.cuda.source import Overlap
 
@@ -33,8 +43,24 @@ def with_waits(
         case Overlap.WAITS_LAST:
             return [*begin, *body, _WAIT]
         case Overlap.WAITS_FIRST:
-            at = 0 if ordered is None else _first(body, ordered)
-            return [*body[:at], _WAIT, *begin, *body[at:]]
+            own_wait = [_WAIT, *begin]
+            return [*own_wait, *body] if ordered is None else _placed(own_wait, body, ordered)
+
+
+def _placed(wait: Sequence[Node], body: Sequence[Node], arrays: Collection[str]) -> list[Node]:
+    """Return *body* with *wait* before the first of its nodes that has one of *arrays* in it."""
+    at = _first(body, arrays)
+    role = body[at] if at < len(body) else None
+    is_last = mentioned(body[at + 1 :]).isdisjoint(arrays)
+    if isinstance(role, If) and role.is_role and is_last:
+        then, otherwise = role.then, role.otherwise
+        if mentioned(otherwise).isdisjoint(arrays):
+            own = replace(role, then=tuple(_placed(wait, then, arrays)))
+            return [*body[:at], own, *body[at + 1 :]]
+        if mentioned(then).isdisjoint(arrays):
+            own = replace(role, otherwise=tuple(_placed(wait, otherwise, arrays)))
+            return [*body[:at], own, *body[at + 1 :]]
+    return [*body[:at], *wait, *body[at:]]
 
 
 def _first(body: Sequence[Node], arrays: Collection[str]) -> int:

@@ -8,6 +8,7 @@ too few of them, and a thread takes a second vector only if the chip stays full.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import Call, walk
@@ -25,6 +26,9 @@ from tcdsl.strategies.template import Template, assembled
 MIN_VECTORED = gpu_thresholds.VECTORED_VALUES
 MOST_REPEAT = 4  # vectors of a thread that are worth trying
 MOST_TAPS = 64  # of a window, which a thread adds up
+MOST_POINTS = 8  # of a thread
+MOST_SUMS = gpu_thresholds.BLOCKED_SUMS
+LEAST_THREADS = gpu_thresholds.BLOCKED_THREADS
 CHAIN_CALLS = 16  # functions of an element, one after another
 _SHORT = {NONPOSITIVE, ADDEND}  # functions of a few instructions
 
@@ -37,6 +41,8 @@ class ElementwiseConfig:
     threads_y: int = 1
     repeat: int = 1  # vectors of a thread
     vector: int = 1  # elements of a vector
+    points: int = 1  # along the next axis, neighbours of a thread
+    rows: int = 1  # the same, along the axis after that
 
 
 def why_not(problem: Problem) -> str | None:
@@ -58,13 +64,60 @@ def space(problem: Problem) -> Iterator[ElementwiseConfig]:
         groups = -(-problem.extent(inner) // vector)
         for threads in _thread_counts():
             for x in _widths(groups, threads):
-                y = _threads_y(problem, inner, x, threads)
+                y = _threads_y(problem, x, threads)
                 for repeat in (1, 2, MOST_REPEAT):
                     found = ElementwiseConfig(x, y, repeat, vector)
                     may_repeat = repeat == 1 or _may_repeat(problem, groups, repeat * x)
                     if found not in seen and may_repeat:
                         seen.add(found)
                         yield found
+                for found in _in_blocks(problem, ElementwiseConfig(x, 1, 1, vector), threads):
+                    if found not in seen:
+                        seen.add(found)
+                        yield found
+
+
+def _in_blocks(
+    problem: Problem, config: ElementwiseConfig, threads: int
+) -> Iterator[ElementwiseConfig]:
+    """Yield *config* with several points or rows in a thread, up to *threads* a block.
+
+        y(i,j) +=! x(i+k,j) * f(k,j)     4 points i and 3 terms k: 6 loads of x for 12, 3 of f
+
+    A thread of several points has a sum for each, and loads once what they read alike.  Of the axis
+    after that it has several rows instead: their windows have in common what a block reads, too.
+    Threads are to fill a part of the chip still, and more sums would leave it fewer warps.
+    """
+    if not 1 < problem.most_rest <= MOST_TAPS or config.vector == 1 < _widest(problem):
+        return
+    threads_of_one = problem.results / config.vector
+    fewer = int(threads_of_one / (LEAST_THREADS * problem.gpu.threads))
+    most = min(MOST_POINTS, MOST_SUMS // config.vector, fewer)
+    axes = _next_axes(problem)[:2]
+    for number, axis in enumerate(axes):
+        whole = [n for n in range(2, most + 1) if problem.extent(axis) % n == 0]
+        for count in whole if _shares_reads(problem, axis) else ():
+            points, rows = (1, count) if number else (count, 1)
+            y = _largest_part(problem.extent(axes[0]) // points, threads // config.threads_x)
+            yield replace(config, threads_y=y, points=points, rows=rows)
+
+
+def _shares_reads(problem: Problem, axis: Axis) -> bool:
+    """Return whether neighbours along *axis* read what is the same, or windows that overlap."""
+    shape = problem.shapes[problem.lead]
+    dim = axis[problem.lead]
+    others = [d for d, role in enumerate(shape.roles) if role is Role.REDUCED]
+    for row in shape.strides[1:]:
+        reach = sum(abs(row[d]) * (shape.extents[d] - 1) for d in others)
+        is_along = any(row[d] and row[dim] and row[dim] % row[d] == 0 for d in others)
+        if any(row) and (not row[dim] or (is_along and abs(row[dim]) <= reach)):
+            return True
+    return False
+
+
+def _largest_part(count: int, most: int) -> int:
+    """Return the largest divisor of *count* that is no more than *most*, or 1."""
+    return next((part for part in range(min(count, most), 0, -1) if count % part == 0), 1)
 
 
 def _widths(groups: int, threads: int) -> tuple[int, ...]:
@@ -99,9 +152,15 @@ def schedule(problem: Problem, config: ElementwiseConfig) -> Sketch:
             config.vector,
         )
     ]  # fmt: skip
-    if config.threads_y > 1:
+    if config.threads_y > 1 or config.points > 1 or config.rows > 1:
         axis = others.pop()
-        tiles.append(Tile(axis, problem.extent(axis), problem.lower(axis), 1, config.threads_y))
+        number = 1 if config.threads_y > 1 else -1
+        tile = problem.tile(axis)
+        tiles.append(
+            replace(tile, thread_axis=number, threads=config.threads_y, points=config.points)
+        )
+    if config.rows > 1:
+        tiles.append(replace(problem.tile(others.pop()), points=config.rows))
     tiles += [problem.tile(axis) for axis in reversed(others)]
     why = f"threads along {problem.name_of(inner)}, neighbours in memory"
     return assembled(problem, tiles, {}, why=(why,), is_in_memory_order=True)
@@ -111,6 +170,12 @@ def _axis(problem: Problem) -> Axis | None:
     if problem.is_ragged:
         return axis_inside_ranges(problem)
     return problem.along or _axis_of_window(problem)
+
+
+def _next_axes(problem: Problem) -> list[Axis]:
+    """Return the axes beside that of neighbours, the nearest in memory first."""
+    inner = _axis(problem)
+    return [axis for axis in reversed(problem.parallel) if axis is not inner]
 
 
 def _axis_of_window(problem: Problem) -> Axis | None:
@@ -163,17 +228,17 @@ def _with_vectors(problem: Problem, vector: int) -> ElementwiseConfig:
     groups = -(-problem.extent(inner) // vector)
     most = _threads_of_block(problem, total // vector)
     x = min(most, power_of_two(groups))
-    y = _threads_y(problem, inner, x, most)
+    y = _threads_y(problem, x, most)
     repeat = _repeat(problem, vector, groups, x)
     return ElementwiseConfig(x, y, repeat, vector)
 
 
-def _threads_y(problem: Problem, inner: Axis, x: int, most: int) -> int:
+def _threads_y(problem: Problem, x: int, most: int) -> int:
     """Return the threads along the next axis, of a block of at most *most*."""
-    others = [axis for axis in problem.parallel if axis is not inner]
-    if x >= most or not others:
+    following = _next_axes(problem)
+    if x >= most or not following:
         return 1
-    return min(most // x, power_of_two(problem.extent(others[-1])))
+    return min(most // x, power_of_two(problem.extent(following[0])))
 
 
 def _thread_counts() -> Iterator[int]:

@@ -13,12 +13,12 @@ from tcdsl.costmodel.work import Chain, Work
 from tcdsl.poly.loop_tree import Leaf, Loop, LoopKind, Node
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.strategies import gpu_bands
+from tcdsl.strategies.arithmetic import operations_of
 from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, trees_by_isl, why_not_by_isl
 from tcdsl.strategies.problem import Problem, Scheme
 from tcdsl.strategies.sketch import Bands, Sketch
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.traffic import traffic_of
-from tcdsl.strategies.work import operations_of
 
 THREADS = (64, 128, 512)  # of a block, beside the likeliest
 
@@ -70,7 +70,7 @@ def _work(problem: Problem, found: IslKernels) -> Work:
         threads=max(prod(one.threads) for one in mapped),
         read_bytes=sum(t.footprint_bytes for t in traffic if t.is_read),
         written_bytes=sum(t.footprint_bytes for t in traffic if t.is_written),
-        operations=tuple(operations_of(problem)),
+        operations=tuple(operations_of(problem, ())),
         chain=Chain(l2_loads=steps, block_barriers=steps),
         launches=len(mapped),
         is_programmatic=problem.gpu.overlaps_kernels,

@@ -3,7 +3,7 @@
 import pytest
 
 from tcdsl.codegen.ast.build import call
-from tcdsl.codegen.ast.nodes import Evaluate, Name
+from tcdsl.codegen.ast.nodes import Evaluate, If, Name, Node
 from tcdsl.codegen.cuda.source import Overlap
 from tcdsl.codegen.passes.waits import _BEGIN, _WAIT, with_waits
 
@@ -29,6 +29,27 @@ def test_before_what_others_touch_and_at_the_end(
 
 def test_before_everything_where_tickets_are_taken() -> None:
     assert with_waits(BODY, FIRST, LAST, None) == [_WAIT, _BEGIN, *BODY]
+
+
+def role(*body: Node, otherwise: tuple[Node, ...] = ()) -> If:
+    return If(Name("is_own"), body, otherwise, is_role=True)
+
+
+def test_the_role_that_touches_what_others_do_waits_alone() -> None:
+    body = [role(OWN), role(OWN, THEIRS, MORE), OWN]
+    expected = [role(OWN), role(OWN, _WAIT, _BEGIN, THEIRS, MORE), OWN]
+    assert with_waits(body, FIRST, FIRST, {"a"}) == expected
+    nested = [role(role(OWN), otherwise=(OWN, role(THEIRS)))]
+    expected = [role(role(OWN), otherwise=(OWN, role(_WAIT, THEIRS)))]
+    assert with_waits(nested, FIRST, ORDERED, {"a"}) == expected
+
+
+def test_before_the_roles_where_several_touch_it_or_what_comes_later_does() -> None:
+    for body in (
+        [role(OWN, THEIRS), role(MORE)], [role(OWN, THEIRS), MORE],
+        [role(THEIRS, otherwise=(MORE,))], [If(Name("is_own"), (OWN, THEIRS))],
+    ):  # fmt: skip
+        assert with_waits(body, FIRST, ORDERED, {"a"}) == [_WAIT, *body]
 
 
 def test_at_the_end_where_nothing_is_touched() -> None:

@@ -9,9 +9,7 @@
 template <typename T> TC_FN T tc_changing(T value)
 {
 #ifdef __CUDA_ARCH__
-  if constexpr (sizeof(T) == 8) {
-    TC_CHANGING("l", reinterpret_cast<unsigned long long &>(value));
-  } else if constexpr (sizeof(T) % 4 == 0) {
+  if constexpr (sizeof(T) % 4 == 0) { /* words: of 64 bits lanes of 16 would be shifted out */
 #pragma unroll
     for (int w = 0; w < (int)sizeof(T) / 4; w++)
       TC_CHANGING("r", reinterpret_cast<unsigned int *>(&value)[w]);

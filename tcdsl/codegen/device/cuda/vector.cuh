@@ -89,6 +89,24 @@ TC_FN tc_vec<T, N> tc_vload_if_once(const T *p, const T *start, int is_there)
   return tc_vload_if<N>(p, start, is_there);
 #endif
 }
+/* v, or zeros where it is not there. */
+template <typename T, int N> TC_FN tc_vec<T, N> tc_or_zero(tc_vec<T, N> v, int is_there)
+{
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(v) % 4 == 0) { /* a word may be several lanes */
+#pragma unroll
+    for (int w = 0; w < (int)sizeof(v) / 4; w++) {
+      unsigned &word = reinterpret_cast<unsigned *>(&v)[w];
+      word = is_there ? word : 0u;
+    }
+    return v;
+  }
+#endif
+#pragma unroll
+  for (int l = 0; l < N; l++)
+    v[l] = is_there ? v[l] : (T)0;
+  return v;
+}
 template <typename T, int N> TC_FN void tc_vstore_some(T *p, tc_vec<T, N> v, int first, int last)
 {
   if (first <= 0 && last >= N - 1) {
