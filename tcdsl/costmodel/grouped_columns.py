@@ -6,8 +6,8 @@ Who reads one g reads a run of each p: a lookup in the first-level cache or two 
 again for what is stored.  As columns all runs of a p are one row of whole vectors; there are four
 more launches then, a sum and its fold for each of mean and variance.
 
-Measured on an H200: 8 images of 4096 pixels, 32 groups of 10 channels, take 71 us in float32 with
-a cluster for each group, and 59 us in bfloat16, for half of the bytes.
+Measured on an H200: groupnorm of 8 images of 4096 pixels, 32 groups of 10 channels in float32,
+takes 71 us with a cluster for each group, and 56.5 by columns.
 """
 
 from tcdsl.costmodel.chip import Chip
