@@ -32,6 +32,7 @@ from tcdsl.codegen.names import Names
 from tcdsl.costmodel import cpu_thresholds, gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.flattening import InterleavedRow, why_flat
+from tcdsl.costmodel.grouped_columns import Runs, why_in_columns
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.errors import INTERNAL, InternalError, TCError, warn
 from tcdsl.lang.comprehension import Comprehension
@@ -61,6 +62,7 @@ from tcdsl.rewrites.comprehension.canonical_form import explain_coalescing
 from tcdsl.rewrites.comprehension.coalescing import coalesce
 from tcdsl.rewrites.comprehension.contraction_order import in_pairs
 from tcdsl.rewrites.comprehension.flattening import flatten
+from tcdsl.rewrites.comprehension.grouped_columns import in_columns
 from tcdsl.rewrites.comprehension.merging import Coalesced
 from tcdsl.rewrites.comprehension.single_values import with_single_values
 from tcdsl.rewrites.scop.let_values import with_lets_apart
@@ -143,6 +145,10 @@ class Backend(Generic[Source]):
         """Return why interleaved rows should be one index, or None (step 4)."""
         return None
 
+    def why_in_columns(self, runs: Runs) -> str | None:
+        """Return why sums of runs of neighbours should be by columns, or None (step 4)."""
+        return None
+
     def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
         """Return the kernels of *scop* (step 6)."""
         raise NotImplementedError
@@ -197,6 +203,9 @@ class GpuBackend(Backend[CudaSource]):
 
     def why_flat(self, row: InterleavedRow) -> str | None:
         return why_flat(self.gpu, row)
+
+    def why_in_columns(self, runs: Runs) -> str | None:
+        return why_in_columns(self.gpu, runs)
 
     def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
         with late_import():
@@ -396,6 +405,8 @@ def _compile(request: Request, backend: Backend[Source], steps: _Steps) -> Compi
         paired, sized = wide, special
         if is_reassociated(options):
             paired, sized = in_pairs(wide, special, backend.products_per_element)
+            if options.coalesce:
+                paired, sized = in_columns(paired, sized, request.strides, backend.why_in_columns)
         canonical = canonicalise(paired, sized, request.strides, options)
         if options.coalesce:
             canonical = flatten(canonical, backend.why_flat)

@@ -36,9 +36,11 @@ overlaps with D_own where several threads are in different rounds (``_together``
 D_compute are then one station, as long as the longer of them; the chain says how late copies are.
 
 *The kernel* is the longer of both, and a share more for its last blocks: those that run at once
-do not end at once.  Where multiprocessors have one block at a time, all of them begin their blocks
-together, and the chip moves nothing meanwhile.  The kernel begins with a launch and ends with what
-only its last block does.
+do not end at once.  Blocks that begin together come to their folds and barriers together, and the
+chip moves nothing meanwhile.  Where all blocks run at once, what they store waits for a chain, and
+for a share of it where others follow; where multiprocessors have one block at a time, what is
+loaded waits for all chains.  The kernel begins with a launch and ends with what only its last block
+does.
 
 Sources: M. Reiser, S. S. Lavenberg, Mean-value analysis of closed multichain queuing networks, JACM
 27(2), 1980, doi:10.1145/322186.322195.  S. Williams, A. Waterman, D. Patterson, Roofline, CACM
@@ -60,6 +62,7 @@ from tcdsl.records import dataclass
 
 # Fitted to measured candidates (benchmarks/candidates.py, an H200).
 TAIL = 0.05  # of a kernel whose blocks all run at once; less, the more there are one after another
+STORED = 2.0  # stores that wait for chains in full: half as many bytes as loads, or more
 OVERLAP = 3  # the power of the norm of a block's rounds of loads, and of its bytes
 SHARP = 16  # the same, of chip and multiprocessor: almost the longer of them
 TILED_SHARP = 4  # the same, of tiles (2.5 to 8 are alike for measured candidates)
@@ -112,10 +115,13 @@ def _of_blocks(work: Work, chip: Chip) -> tuple[float, dict[str, float]]:
     if inf in terms.values():  # the chip lacks a unit
         return inf, terms
     busiest = blocks / blocks_a_second(resident, stations, waiting)
-    # Blocks begin together.  Where each multiprocessor has one, the chip waits for their chains.
+    # Blocks begin together: what they store waits for the chains of those that run at once, ...
     if work.is_tiled:
         return _together(busiest, max(of_chip.values()), TILED_SHARP), terms
-    idle = (blocks - 1) * chain_seconds(work.chain, chip) if resident == 1 else 0.0
+    stored = min(1.0, STORED * work.written_bytes / max(1.0, work.read_bytes))
+    # ... and where there is one after another, so does what the next one loads.
+    chains = stored * resident / blocks + (blocks - 1 if resident == 1 else 0)
+    idle = chains * chain_seconds(work.chain, chip)
     whole = max(of_chip.values()) + idle
     return _together(busiest, whole, SHARP) * (1 + TAIL * resident / blocks), terms
 

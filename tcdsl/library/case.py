@@ -123,9 +123,17 @@ class Case(metaclass=Documented):
     @property
     def torch_formula(self) -> Formula:
         """What a PyTorch user would write, of tensors by parameter name."""
-        # PyTorch is optional, and slow to import: only who asks for it pays.
-        stem = "torch_networks" if self.family == "network" else "torch_peers"
-        formula: Formula = getattr(import_module(f"tcdsl.library.{stem}"), self.name)
+        return self._formula_of("torch")
+
+    @property
+    def jax_formula(self) -> Formula:
+        """What a JAX user would write, of arrays by parameter name and numbers."""
+        return self._formula_of("jax")
+
+    def _formula_of(self, framework: str) -> Formula:
+        # Frameworks are optional, and slow to import: only who asks for one pays.
+        stem = "networks" if self.family == "network" else "peers"
+        formula: Formula = getattr(import_module(f"tcdsl.library.{framework}_{stem}"), self.name)
         return formula
 
     def _computed(

@@ -68,6 +68,7 @@ from tcdsl.strategies.stencils import with_tiles
 from tcdsl.strategies.template import Choice
 from tcdsl.strategies.tensor_kernel import TensorKernel
 
+SMALL = 16  # of the second-level cache, what a kernel may touch and leave it as it is
 BACKWARDS = "reversed block order: what the kernel before touched last is still in the cache"
 
 
@@ -340,15 +341,24 @@ def _finished(
 
 
 def _turned(scop: Scop, kernels: Sequence[Kernel], gpu: Chip) -> tuple[Kernel, ...]:
-    """Return *kernels*, backwards where one finds in the cache what the one before touched last."""
+    """Return *kernels*, backwards where one finds in the cache what the one before touched last.
+
+    Kernels that touch little leave the cache as it is: the one before them counts.
+    """
     found = list(kernels[:1])
-    for kernel in kernels[1:]:
-        before = found[-1]
-        may_turn = not (before.is_reversed or kernel.library)
-        if may_turn and _is_worth_turning(scop, before.tree, kernel.tree, gpu):
+    before = 0
+    for position, kernel in enumerate(kernels[1:], 1):
+        is_last_small = position > 1 and _is_small(scop, found[-1].tree, gpu)
+        before = before if is_last_small else position - 1
+        may_turn = not (found[before].is_reversed or kernel.library)
+        if may_turn and _is_worth_turning(scop, found[before].tree, kernel.tree, gpu):
             kernel = replace(kernel, why=(*kernel.why, BACKWARDS), is_reversed=True)
         found.append(kernel)
     return tuple(found)
+
+
+def _is_small(scop: Scop, tree: Node, gpu: Chip) -> bool:
+    return common_bytes(scop, tree, tree) < gpu.l2_bytes // SMALL
 
 
 def _is_worth_turning(scop: Scop, before: Node, tree: Node, gpu: Chip) -> bool:

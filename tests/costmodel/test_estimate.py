@@ -104,6 +104,20 @@ def test_the_chip_waits_for_lone_blocks() -> None:
     assert two.seconds == pytest.approx(1e-6 + memory_s * (1 + TAIL / 2), rel=0.001)
 
 
+def test_what_is_stored_waits_for_the_chains_of_blocks_that_run_at_once() -> None:
+    work = Work(blocks=20, threads=1024, read_bytes=5e8, written_bytes=5e8, in_flight_bytes=1024)
+    chain = Chain(block_barriers=10)
+
+    def longer(work: Work) -> float:
+        without = replace(work, chain=Chain())
+        return estimate(work, ROUND).seconds - estimate(without, ROUND).seconds
+
+    once = longer(replace(work, chain=chain))  # two blocks of each multiprocessor, all at once
+    assert once == pytest.approx(1e-5 * (1 + TAIL), rel=0.01)
+    assert longer(replace(work, chain=chain, blocks=40)) == pytest.approx(5e-6, rel=0.05)
+    assert longer(replace(work, chain=chain, written_bytes=1e6)) < 1e-7
+
+
 def test_few_warps_hide_no_latency() -> None:
     fma = ((Unit.FMA_F32, 1e9),)
     many = Work(blocks=10, threads=512, operations=fma, independent=1)

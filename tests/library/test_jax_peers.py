@@ -12,7 +12,8 @@ from tcdsl import library
 from tcdsl.library import Case
 from tcdsl.library.draws import Sizes
 
-CASES = [case for family in ("reduction", "graph") for case in library.cases(family)]
+MODULES = {"jax_peers": ("reduction", "graph"), "jax_networks": ("network",)}
+CASES = [case for families in MODULES.values() for f in families for case in library.cases(f)]
 TOLERANCE = {"float64": 1e-7, "float32": 2e-4, "float16": 4e-3, "bfloat16": 3e-2}
 
 
@@ -24,10 +25,12 @@ def functions(module: str) -> list[str]:
     return [name for name in names if not name.startswith("_")]
 
 
-def test_the_two_forms_of_a_case_stand_in_the_same_order() -> None:
-    names = {case.name for case in CASES}
-    assert functions("jax_peers") == [name for name in functions("torch_peers") if name in names]
-    assert set(functions("jax_peers")) == names
+@pytest.mark.parametrize("module", MODULES)
+def test_the_two_forms_of_a_case_stand_in_the_same_order(module: str) -> None:
+    names = {case.name for family in MODULES[module] for case in library.cases(family)}
+    of_torch = functions(module.replace("jax", "torch"))
+    assert functions(module) == [name for name in of_torch if name in names]
+    assert set(functions(module)) == names
 
 
 def is_refused(case: Case, sizes: Sizes) -> bool:
@@ -44,13 +47,10 @@ def jax() -> Any:
 
 
 def assert_computes_the_reference(jax: Any, case: Case, sizes: Sizes, dtype: str) -> None:
-    from tcdsl.library import jax_peers
-
     inputs = case.make_inputs(sizes, np.random.default_rng(11), dtype)
     arrays = {name: jax.numpy.asarray(x) for name, x in inputs.items() if x.ndim}
     numbers = {name: x.item() for name, x in inputs.items() if not x.ndim}
-    formula = getattr(jax_peers, case.name)
-    outputs = jax.jit(lambda arrays: formula(**arrays, **numbers))(arrays)
+    outputs = jax.jit(lambda arrays: case.jax_formula(**arrays, **numbers))(arrays)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     for wanted, found in zip(case.reference(inputs), map(np.asarray, outputs), strict=True):
         assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)

@@ -204,6 +204,15 @@ def test_a_kernel_goes_back_over_what_the_cache_holds_a_part_of(cuda_unit: MakeU
     assert "gridDim" not in cuda_unit(NORMALISED, (1024, 1024)).source.text
 
 
+GROUPED = "def f(float(P,G,D) x) -> (y) { m(g) +=! x(p,g,d)\n y(p,g,d) = x(p,g,d) - m(g) }"
+
+
+def test_small_kernels_between_leave_the_cache_as_it_is(cuda_unit: MakeUnit) -> None:
+    launches = cuda_unit(GROUPED, (32768, 32, 10)).source.launches
+    is_reversed = [any(why.startswith("reversed block order") for why in k.why) for k in launches]
+    assert is_reversed.index(True) == len(launches) - 1 > 1
+
+
 @pytest.mark.parametrize(("n_read", "is_reversed"), [(1 << 16, False), (1 << 25, True)])
 def test_gathered_elements_are_as_many_as_are_read(
     n_read: int, is_reversed: bool, cuda_unit: MakeUnit

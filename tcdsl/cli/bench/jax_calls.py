@@ -48,8 +48,8 @@ def import_jax() -> Any:
 
 
 def has_formula(case: Case) -> bool:
-    """Return whether the library has *case* in JAX: reductions and graphs."""
-    return case.family in ("reduction", "graph")
+    """Return whether the library has *case* in JAX: reductions, graphs and networks."""
+    return case.family in ("reduction", "graph", "network")
 
 
 def jitted(case: Case, inputs: Mapping[str, Any]) -> Callable[..., Any]:
@@ -58,7 +58,7 @@ def jitted(case: Case, inputs: Mapping[str, Any]) -> Callable[..., Any]:
     Further arguments are not used, but the function's work comes after what makes them.
     """
     jax = import_jax()
-    formula = getattr(import_module("tcdsl.library.jax_peers"), case.name)
+    formula = case.jax_formula
     numbers = {name: float(x) for name, x in inputs.items() if not getattr(x, "shape", ())}
     function: Callable[..., Any] = jax.jit(
         lambda arrays, *after: formula(**arrays, **numbers), keep_unused=True

@@ -5,7 +5,8 @@
 Dimensions p and p+1 of a tensor merge iff they are contiguous in memory (the stride of p is the
 stride times the extent of p+1) and every access to the tensor subscripts them by two plain indices
 (a, b), b running over the whole extent, such that a and b occur nowhere else but in such pairs, in
-front of one another, of dimensions that merge too; a and b are both left-hand or both reduced.
+front of one another, of dimensions that merge too, or in a subscript ``extent * a + b``, which is
+the merged index; a and b are both left-hand or both reduced.
 That is a greatest fixed point: all pairs are candidates, and those with an objection fall out until
 none does.  Iteration order is kept (p is lexicographic in (a, b)), so that it is always legal.
 
@@ -26,6 +27,7 @@ from tcdsl.rewrites.comprehension.merging import (
     accesses_of,
     indices_elsewhere,
     merge,
+    run_of,
 )
 
 Pair = tuple[str, int]  # (tensor, p): the dimensions p and p + 1
@@ -79,7 +81,9 @@ class _Uses:
         self.ranges = ranges
         self.special = special
         self.accesses = list(accesses_of(statement))
-        self.elsewhere = set(indices_elsewhere(statement))
+        self.elsewhere = set(indices_elsewhere(statement, but_in_runs=True))
+        subscripts = (s for _, own in self.accesses for s in own)
+        self.runs = {run for s in subscripts if (run := run_of(s)) is not None}
 
     def refused(self, pairs: set[Pair]) -> Iterator[Pair]:
         """Yield the pairs of tensors used here that cannot merge if *pairs* are all that may."""
@@ -96,6 +100,8 @@ class _Uses:
         extent = self.special.shapes[tensor][p + 1]
         assert isinstance(extent, int), "dimensions do not merge over an open extent"
         if a == b or {a, b} & self.elsewhere or self.ranges[b] != range(extent):
+            return False
+        if any({a, b} & {run[0], run[1]} and run != (a, b, extent) for run in self.runs):
             return False
         left = self.statement.left
         if (a in left) != (b in left) or not self._keeps_order(a, b):

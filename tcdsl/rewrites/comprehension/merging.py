@@ -33,6 +33,7 @@ from tcdsl.lang.ranges.open_sizes import (
 from tcdsl.lang.rewrite import rewrite, rewrite_ranges
 from tcdsl.poly.scop import Interleaved, Stride
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.materialisation import linear
 
 Group = tuple[int, ...]  # dimensions that merge, outermost first
 Groups = tuple[Group, ...]
@@ -145,11 +146,24 @@ def _values(statement: Statement) -> Iterator[Expr]:
         yield bound.upper
 
 
-def indices_elsewhere(statement: Statement) -> Iterator[str]:
-    """Yield the indices that occur otherwise than as a whole subscript."""
+def run_of(subscript: Expr) -> tuple[str, str, int] | None:
+    """Return (a, b, extent) of a subscript ``extent * a + b``, None if it is none of these."""
+    form = None if isinstance(subscript, (Index, Load)) else linear(subscript)
+    if form is None or form[1] or len(form[0]) != 2:
+        return None
+    (b, one), (a, extent) = sorted(form[0].items(), key=lambda item: item[1])
+    return (a, b, extent) if one == 1 < extent else None
+
+
+def indices_elsewhere(statement: Statement, *, but_in_runs: bool = False) -> Iterator[str]:
+    """Yield the indices that occur otherwise than as a whole subscript.
+
+    :arg but_in_runs: nor in a whole subscript of :func:`run_of`.
+    """
     for _, subscripts in accesses_of(statement):
         for subscript in subscripts:
-            if not isinstance(subscript, (Index, Load)):
+            is_run = but_in_runs and run_of(subscript) is not None
+            if not isinstance(subscript, (Index, Load)) and not is_run:
                 yield from _names_outside_loads(subscript)
     for expr in _values(statement):
         yield from _names_outside_loads(expr)
@@ -226,9 +240,13 @@ def _merge_statement(
 
     def merge(subscripts: tuple[Expr, ...], groups: Groups) -> tuple[Expr, ...]:
         return tuple(
-            subscripts[group[0]] if len(group) == 1 else Index(heads[_name(subscripts[group[0]])])
-            for group in groups
+            whole(subscripts[g[0]]) if len(g) == 1 else Index(heads[_name(subscripts[g[0]])])
+            for g in groups
         )
+
+    def whole(subscript: Expr) -> Expr:
+        run = run_of(subscript) if names else None
+        return Index(names[run[:2]]) if run is not None and run[:2] in names else subscript
 
     def change(expr: Expr) -> Expr:
         if isinstance(expr, Load):

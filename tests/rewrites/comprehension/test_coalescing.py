@@ -56,6 +56,10 @@ MERGES: dict[str, tuple[str, Shapes, str]] = {
         " { z(a,b,m,n) +=! x(a,b,m,k) * y(a,b,k,n) }",
         [(2, 3, 4, 5), (2, 3, 5, 6)], "a_b m n k",
     ),
+    "a run that is one already": (
+        "def f(float(M,N) x, float(K) b) -> (y) { y(i,j) = x(i,j) + b(4*i+j) }",
+        [(3, 4), (12,)], "i_j",
+    ),
 }  # fmt: skip
 
 
@@ -84,6 +88,13 @@ KEPT: dict[str, tuple[str, Shapes]] = {
     "a range that depends": (
         "def f(float(N,N) x) -> (y) { y(i) = 0.0 where i in 0:N\n"
         " y(i) += x(i,j) where j in 0:i+1 }", [(4, 4)],
+    ),
+    "a run of other multiples": (
+        "def f(float(M,N) x, float(K) b) -> (y) { y(i,j) = x(i,j) + b(3*i+j) }", [(3, 4), (12,)],
+    ),
+    "a run of the inner two of three": (
+        "def f(float(A,M,N) x, float(K) b) -> (y) { y(a,i,j) = x(a,i,j) + b(4*a+i) }",
+        [(2, 3, 4), (12,)],
     ),
     "another statement's objection": (
         "def f(float(M,N) x) -> (y, z) { y(i,j) = x(i,j)\n z(j) +=! x(i,j) }", [(4, 5)],
