@@ -175,6 +175,7 @@ def test_statements(lower: Lower, golden: Callable[[str, str], None]) -> None:
 LARGE = {"M": 2048, "K": 1024, "N": 1024, "V": 50_000, "B": 8, "R": 3}
 
 
+@pytest.mark.slow_but("causal", "int8", "gathered")
 @pytest.mark.parametrize("form", ["relu", "causal", "int8", "gathered", "mask"])
 def test_large_ones_are_computed_first(form: str, cuda_unit: MakeUnit) -> None:
     unit = cuda_unit(source_of(form), *_shapes(form, LARGE))
