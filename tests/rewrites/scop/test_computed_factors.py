@@ -237,6 +237,7 @@ def test_numbers_of_a_type(value: float, dtype: DType, is_held: bool) -> None:
         (FLOAT16, INT32, FLOAT16, False), (FLOAT16, INT8, BFLOAT16, True),
         (FLOAT16, BFLOAT16, FLOAT16, False), (FLOAT8_E4M3, BFLOAT16, FLOAT16, True),
         (INT16, INT8, FLOAT16, True), (INT8, FLOAT16, BFLOAT16, True),
+        (INT8, FLOAT16, FLOAT8_E4M3, False),
     ],
 )  # fmt: skip
 def test_conversions(source: DType, dtype: DType, held_by: DType, is_held: bool) -> None:
