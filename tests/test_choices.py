@@ -165,6 +165,12 @@ def entry_of(choices: dict[str, Any], template: str) -> dict[str, Any]:
     return dict(found)
 
 
+@pytest.mark.slow_but(
+    "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }-specs1-isl_band-64"
+)
+@pytest.mark.slow_but(
+    "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }-specs1-isl_band-64"
+)
 @pytest.mark.parametrize(
     ("source", "specs", "template", "threads"),
     [
@@ -285,6 +291,7 @@ def test_choices_that_do_not_fit_say_why(entry: dict[str, Any], words: list[str]
         assert word in str(caught.value)
 
 
+@pytest.mark.slow_but("cpu-more1")
 @pytest.mark.parametrize(("target", "more"), [("emulate", {"threads": 64}), ("cpu", {"row": 1})])
 def test_what_a_template_has_not_is_not_ignored(target: str, more: dict[str, Any]) -> None:
     specs = tcdsl.spec((300, 301), "float32"), tcdsl.spec((301, 302), "float32")

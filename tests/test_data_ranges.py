@@ -167,6 +167,7 @@ def test_a_def_with_ranges_from_data_is_called() -> None:
     tcdsl.testing.check(f, PTR, floats(E))
 
 
+@pytest.mark.slow_but("options2", "options4", "options6")
 @pytest.mark.parametrize("options", [
     {"scheduler": "isl"}, {"scheduler": "source_order"}, {"fuse": "none"}, {"threads": 2},
     {"summation": "compensated"}, {"vectorise": False}, {"dynamic_sizes": ("P", "E")},

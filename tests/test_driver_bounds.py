@@ -69,6 +69,7 @@ def schemes_of(monkeypatch: pytest.MonkeyPatch) -> list[Scheme | None]:
 # --- the quota -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_but("auto-1", "isl-4000")
 @pytest.mark.parametrize("operations", [1, 1000, 4000, 12_000])
 @pytest.mark.parametrize("scheduler", ["auto", "isl"])
 def test_programs_over_the_quota_are_right(

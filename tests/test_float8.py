@@ -69,6 +69,7 @@ def test_other_names_are_recognised(name: str) -> None:
         tcdsl.define(f"def f({name}(N) x) -> (y) {{ y(i) = x(i) }}")
 
 
+@pytest.mark.slow_but("float8_e4m3-cpu", "float8_e5m2-emulate")
 @by_target
 @by_type
 def test_conversions_are_those_of_ml_dtypes(dtype: DType, target: str) -> None:
@@ -81,6 +82,7 @@ def test_conversions_are_those_of_ml_dtypes(dtype: DType, target: str) -> None:
     assert equal(wide(want, target=target), want.astype(np.float32))
 
 
+@pytest.mark.slow_but("float8_e4m3-emulate", "float8_e5m2-cpu")
 @by_target
 @by_type
 def test_arithmetic_and_sums_are_of_float32(dtype: DType, target: str) -> None:
@@ -99,6 +101,7 @@ def test_arithmetic_and_sums_are_of_float32(dtype: DType, target: str) -> None:
     assert t.dtype == q.dtype == dtype.numpy
 
 
+@pytest.mark.slow_but("float8_e4m3-emulate", "float8_e5m2-cpu")
 @by_target
 @by_type
 def test_extremes_start_from_infinities_that_the_type_may_lack(dtype: DType, target: str) -> None:

@@ -7,7 +7,9 @@ second level.  A thread's loads of a factor are as many as the rows or columns t
 vectors where neighbours are along the terms or along columns.
 """
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import product
 from math import prod
 
@@ -59,12 +61,40 @@ class ChainConfig:
         return self.threads_x * self.threads_y * self.threads_z
 
 
+_Along = tuple[int, int, int]  # of column, row, depth
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What a member reads: strides along column, row and depth; terms that a vector has."""
+
+    strides: _Along
+    size_bytes: int
+    terms_at_once: int  # 0: neighbours are not along the terms
+    is_inside: bool  # a member computes it
+    is_factor: bool  # none does, and a copy may be in shared memory
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What the cost of a member depends on: chains have many that are the same but for names."""
+
+    extents: _Along  # along column, row, depth
+    rest: int
+    terms: int
+    run: int  # terms of a vector, 1: there is none
+    unit: Unit
+    steps: float
+    loads: tuple[_Load, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """What a block has of *sizes* values of the shared axes: members, bytes, and all blocks'."""
 
     sizes: tuple[int, ...]
     members: Mapping[str, Member]
+    tasks: Mapping[Task, int]  # of the members, and how many of these have each
     blocks: int
     shared_bytes: int
     read_bytes: float
@@ -84,8 +114,10 @@ def share_of(problem: Problem, sizes: tuple[int, ...]) -> Share:
     blocks = prod(
         -(-problem.extent(axis) // size) for axis, size in zip(problem.parallel, sizes, strict=True)
     )
+    members = members_of(problem, sizes)
+    tasks = Counter(_task(problem, member) for member in members.values())
     own = shared_bytes(problem, sizes)
-    return Share(sizes, members_of(problem, sizes), blocks, own, *_memory(problem, sizes, blocks))
+    return Share(sizes, members, tasks, blocks, own, *_memory(problem, sizes, blocks))
 
 
 def has_room(problem: Problem) -> bool:
@@ -136,10 +168,11 @@ def _power(number: int) -> int:
 
 def shared_bytes(problem: Problem, sizes: tuple[int, ...]) -> int:
     """Return the bytes of what lies between members in a block, if all of it is shared memory."""
-    between = between_of(problem)
-    return sum(-(-_footprint(problem, array, sizes) // 16) * 16 for array in between)
+    touched = _footprints(problem, sizes)
+    return sum(-(-touched[array] // 16) * 16 for array in between_of(problem))
 
 
+@analysis
 def between_of(problem: Problem) -> list[str]:
     """Return the arrays that members hand on, and nobody else has."""
     arrays = problem.scop.arrays
@@ -147,6 +180,7 @@ def between_of(problem: Problem) -> list[str]:
     return [name for name, is_read in inside if is_read and arrays[name].storage is Storage.SCRATCH]
 
 
+@analysis
 def factors_of(problem: Problem) -> list[str]:
     """Return the arrays that members read and none writes, by their names."""
     inside = inside_of(problem)
@@ -155,20 +189,18 @@ def factors_of(problem: Problem) -> list[str]:
     return sorted(name for name in names if name not in inside)
 
 
-def config_copies(problem: Problem, config: ChainConfig, array: str) -> bool:
-    return config.is_copied and array in factors_of(problem)
-
-
 def copied_bytes(problem: Problem, config: ChainConfig) -> int:
     """Return the bytes of the factors' parts in shared memory, their rows padded."""
     if not config.is_copied:
         return 0
-    return sum(_footprint(problem, name, config.sizes) * 9 // 8 for name in factors_of(problem))
+    touched = _footprints(problem, config.sizes)
+    return sum(touched[name] * 9 // 8 for name in factors_of(problem))
 
 
-def _footprint(problem: Problem, array: str, sizes: tuple[int, ...]) -> int:
-    """Return the bytes that a block touches of *array*, all of the boxes of its accesses."""
-    most = 0
+@analysis
+def _footprints(problem: Problem, sizes: tuple[int, ...]) -> Mapping[str, int]:
+    """Return the bytes that a block touches of each array, all of the boxes of its accesses."""
+    most: dict[str, int] = {}
     for name in problem.group.members:
         shape = problem.shapes[name]
         extents = list(shape.extents)
@@ -176,16 +208,17 @@ def _footprint(problem: Problem, array: str, sizes: tuple[int, ...]) -> int:
             extents[axis[name]] = min(size, extents[axis[name]])
         accesses = (*shape.statement.writes, *shape.statement.reads)
         for access, row in zip(accesses, shape.strides, strict=True):
-            if access.array == array:
-                most = max(most, prod(e for e, s in zip(extents, row, strict=True) if s))
-    return most * problem.scop.arrays[array].dtype.size_bytes
+            box = prod(e for e, s in zip(extents, row, strict=True) if s)
+            most[access.array] = max(most.get(access.array, 0), box)
+    arrays = problem.scop.arrays
+    return {array: box * arrays[array].dtype.size_bytes for array, box in most.items()}
 
 
 def chain_work(problem: Problem, share: Share, config: ChainConfig) -> Work:
     """Return what the kernel costs with *config*."""
-    counts = _Counts(problem, config)
-    for member in share.members.values():
-        counts.add(member)
+    counts = _Counts()
+    for task, times in share.tasks.items():
+        counts.add(task, config, times)
     blocks, levels = share.blocks, levels_of(share.members)
     return Work(
         blocks=blocks,
@@ -213,22 +246,15 @@ def _memory(problem: Problem, sizes: tuple[int, ...], blocks: int) -> tuple[floa
     """Return the bytes read from memory, written to it, and those that blocks read and write."""
     inside = inside_of(problem)
     whole = tuple(problem.extent(axis) for axis in problem.parallel)
-    names = {
-        access.array
-        for name in problem.group.members
-        for access in (
-            *problem.shapes[name].statement.writes, *problem.shapes[name].statement.reads
-        )
-    }  # fmt: skip
+    every, own = _footprints(problem, whole), _footprints(problem, sizes)
     read = written = crossing = 0.0
-    for array in sorted(names):
+    for array, total in sorted(every.items()):
         is_kept = inside.get(array, False) and (
             problem.scop.arrays[array].storage is Storage.SCRATCH
         )
         if is_kept:
             continue
-        total = float(_footprint(problem, array, whole))
-        crossing += float(blocks) * _footprint(problem, array, sizes)
+        crossing += float(blocks) * own[array]
         if array in inside:
             written += total
         else:
@@ -236,84 +262,114 @@ def _memory(problem: Problem, sizes: tuple[int, ...], blocks: int) -> tuple[floa
     return read, written, crossing
 
 
+def _along(values: Sequence[int], dims: _Along, none: int = 0) -> _Along:
+    """Return those of *values* along column, row and depth, *none* where *dims* has none."""
+    column, row, depth = (values[dim] if dim >= 0 else none for dim in dims)
+    return column, row, depth
+
+
+def _task(problem: Problem, member: Member) -> Task:
+    shape, inside = problem.shapes[member.name], inside_of(problem)
+    own = (member.column, member.row, member.depth)
+    run, is_vector = run_of(problem, member)
+    loads = []
+    strides = shape.strides[len(shape.statement.writes) :]
+    for access, row in zip(shape.statement.reads, strides, strict=True):
+        width = run if is_vector and row[member.term] == 1 else 0
+        size_bytes = problem.scop.arrays[access.array].dtype.size_bytes
+        is_factor = access.array in factors_of(problem)
+        loads.append(_Load(_along(row, own), size_bytes, width, access.array in inside, is_factor))
+    reduction = shape.statement.reduction
+    is_double = reduction is not None and reduction.dtype.size_bytes > 4
+    return Task(
+        _along(member.extents, own, 1), prod(member.extents[d] for d in member.rest),
+        member.terms, run if is_vector else 1, Unit.FMA_F64 if is_double else Unit.FMA_F32,
+        _steps(problem, member.name), tuple(loads),
+    )  # fmt: skip
+
+
 class _Counts:
     """What one block does."""
 
-    def __init__(self, problem: Problem, config: ChainConfig) -> None:
-        self.problem = problem
-        self.config = config
+    def __init__(self) -> None:
         self.shared = self.lines = self.instructions = self.cycles = 0.0
         self.registers = OTHER_REGISTERS
         self.operations: dict[Unit, float] = {}
 
-    def add(self, member: Member) -> None:
-        """Add what *member* does."""
-        config, shape = self.config, self.problem.shapes[member.name]
-        rows, columns = tile_of(member, config)
-        turns = (
-            -(-member.extent(member.row) // (config.threads_y * rows))
-            * -(-member.extent(member.column) // (config.threads_x * columns))
-            * -(-member.extent(member.depth) // config.threads_z)
-            * prod(member.extents[d] for d in member.rest)
-        )  # fmt: skip
-        loads = self._loads(member, turns, rows, columns)
-        reduction = shape.statement.reduction
-        is_double = reduction is not None and reduction.dtype.size_bytes > 4
-        unit = Unit.FMA_F64 if is_double else Unit.FMA_F32
-        products = float(turns) * rows * columns * member.terms
-        self.operations[unit] = self.operations.get(unit, 0.0) + products * config.threads
-        stored = turns * rows * columns
-        self.shared += stored * WORD_BYTES * config.threads
-        steps = _steps(self.problem, member.name)
-        each = products * steps + LOAD_ISSUE * loads + 2 * stored
-        self.instructions += each * config.threads
-        self.cycles += LOAD_CYCLES * (turns * max(1.0, member.terms / UNROLLED) + 1)
-        self.cycles += SERIAL_CYCLES * each
+    def add(self, task: Task, config: ChainConfig, times: int) -> None:
+        """Add what *times* members with *task* do."""
+        cost = _cost(task, config)
+        self.shared += times * cost.shared
+        self.lines += times * cost.lines
+        self.instructions += times * cost.instructions
+        self.cycles += times * cost.cycles
+        self.registers = max(self.registers, OTHER_REGISTERS + cost.registers)
+        self.operations[task.unit] = self.operations.get(task.unit, 0.0) + times * cost.products
 
-    def _loads(self, member: Member, turns: int, rows: int, columns: int) -> float:
-        """Return how often a thread loads for *member*: each row and column of a factor once.
 
-        What is narrower than a word is converted, element by element.
-        """
-        problem, shape = self.problem, self.problem.shapes[member.name]
-        run, is_vector = run_of(problem, member)
-        inside, registers, loads = inside_of(problem), rows * columns * 9 // 8, 0.0
-        strides = shape.strides[len(shape.statement.writes) :]
-        for access, row in zip(shape.statement.reads, strides, strict=True):
-            each = rows if _moves(row, member.row) else 1
-            each *= columns if _moves(row, member.column) else 1
-            size_bytes = problem.scop.arrays[access.array].dtype.size_bytes
-            width = 1
-            if is_vector and row[member.term] == 1:
-                width = run
-            elif _moves(row, member.column) and row[member.column] == 1:
-                width = columns
-            elements = turns * member.terms * each
-            number = elements / max(1, min(width, VECTOR_BYTES // size_bytes))
-            loads += number + (elements / LOAD_ISSUE if size_bytes < WORD_BYTES else 0.0)
-            registers += each * (run if is_vector else 1)
-            if config_copies(problem, self.config, access.array) or inside.get(access.array):
-                self.shared += ONCE * elements * size_bytes * self.config.threads
-            else:
-                lines = self._lines(member, row, size_bytes, columns)
-                self.lines += number * lines * max(1.0, self.config.threads / WARP)
-        self.registers = max(self.registers, OTHER_REGISTERS + registers)
-        return loads
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """What a block does for one member."""
 
-    def _lines(self, member: Member, row: tuple[int, ...], size_bytes: int, columns: int) -> float:
-        """Return how often the first-level cache is looked up for a warp's load."""
-        config, left, lines = self.config, WARP, 1.0
-        for dim, threads, step in (
-            (member.column, config.threads_x, columns),
-            (member.row, config.threads_y, 1),
-            (member.depth, config.threads_z, 1),
-        ):
-            own = min(left, threads)
-            left //= own
-            if _moves(row, dim):
-                apart = min(1.0, row[dim] * step * size_bytes / LINE_BYTES)
-                lines *= max(1.0, min(own, member.extent(dim)) * apart)
-        return lines
+    products: float
+    shared: float
+    lines: float
+    instructions: float
+    cycles: float
+    registers: int
+
+
+@lru_cache(maxsize=1 << 14)  # a search asks for most of them in many groups
+def _cost(task: Task, config: ChainConfig) -> _Cost:
+    """Return what a block does for a member with *task*."""
+    column, row, depth = task.extents
+    rows, columns = _tile(column, row, config)
+    turns = (
+        -(-row // (config.threads_y * rows))
+        * -(-column // (config.threads_x * columns))
+        * -(-depth // config.threads_z)
+        * task.rest
+    )
+    registers, loads, shared, lines = rows * columns * 9 // 8, 0.0, 0.0, 0.0
+    for load in task.loads:
+        along_column, along_row, _ = load.strides
+        each = (rows if along_row else 1) * (columns if along_column else 1)
+        width = load.terms_at_once or (columns if along_column == 1 else 1)
+        elements = turns * task.terms * each
+        number = elements / max(1, min(width, VECTOR_BYTES // load.size_bytes))
+        # What is narrower than a word is converted, element by element.
+        loads += number + (elements / LOAD_ISSUE if load.size_bytes < WORD_BYTES else 0.0)
+        registers += each * task.run
+        if load.is_inside or (config.is_copied and load.is_factor):
+            shared += ONCE * elements * load.size_bytes * config.threads
+        else:
+            warps = max(1.0, config.threads / WARP)
+            lines += number * _lines(task, load, config, columns) * warps
+    products, stored = float(turns) * rows * columns * task.terms, turns * rows * columns
+    issued = products * task.steps + LOAD_ISSUE * loads + 2 * stored
+    waited = LOAD_CYCLES * (turns * max(1.0, task.terms / UNROLLED) + 1)
+    return _Cost(
+        products=products * config.threads,
+        shared=shared + stored * WORD_BYTES * config.threads,
+        lines=lines,
+        instructions=issued * config.threads,
+        cycles=waited + SERIAL_CYCLES * issued,
+        registers=registers,
+    )
+
+
+def _lines(task: Task, load: _Load, config: ChainConfig, columns: int) -> float:
+    """Return how often the first-level cache is looked up for a warp's load."""
+    left, lines = WARP, 1.0
+    threads = (config.threads_x, config.threads_y, config.threads_z)
+    steps = (columns, 1, 1)
+    for extent, stride, count, step in zip(task.extents, load.strides, threads, steps, strict=True):
+        own = min(left, count)
+        left //= own
+        if stride:
+            apart = min(1.0, stride * step * load.size_bytes / LINE_BYTES)
+            lines *= max(1.0, min(own, extent) * apart)
+    return lines
 
 
 @analysis
@@ -327,12 +383,12 @@ def _steps(problem: Problem, name: str) -> float:
 
 def tile_of(member: Member, config: ChainConfig) -> tuple[int, int]:
     """Return the rows and columns that a thread has of *member* at once."""
-    rows = min(config.rows, max(1, -(-member.extent(member.row) // config.threads_y)))
+    return _tile(member.extent(member.column), member.extent(member.row), config)
+
+
+def _tile(column: int, row: int, config: ChainConfig) -> tuple[int, int]:
+    rows = min(config.rows, max(1, -(-row // config.threads_y)))
     columns = config.columns
-    while columns > 1 and columns > member.extent(member.column):
+    while columns > 1 and columns > column:
         columns //= 2
     return rows, columns
-
-
-def _moves(row: tuple[int, ...], dim: int) -> bool:
-    return dim >= 0 and row[dim] != 0

@@ -174,6 +174,7 @@ def test_every_builtin_of_the_language_is_there() -> None:
     assert casts <= FUNCTIONS.keys()
 
 
+@pytest.mark.slow_but("8-flags3", "16-flags0")
 @pytest.mark.parametrize("flags", [(), ("-mno-avx512vnni",), ("-mno-avx512f",), ("-mno-avx2",)])
 @pytest.mark.parametrize("lanes", [8, 16])
 def test_pairs_are_two_products_each(lanes: int, flags: tuple[str, ...], tmp_path: Path) -> None:

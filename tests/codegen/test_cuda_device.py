@@ -586,6 +586,7 @@ def erf_errors(math: ctypes.CDLL, first: int, last: int, step: int, ulps_off: in
     return list(out)
 
 
+@pytest.mark.slow_but("900")
 @needs_gxx
 def test_erf_is_good_to_3_units(math: ctypes.CDLL) -> None:
     error, greatest, n_not_odd = erf_errors(math, 0, INFINITY_BITS, 2003, 1)

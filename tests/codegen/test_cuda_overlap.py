@@ -101,6 +101,7 @@ SOURCES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow_but("0", "2", "4", "5")
 @pytest.mark.parametrize("number", range(len(SOURCES)))
 def test_nothing_that_others_change_is_touched_before_the_wait(
     number: int, cuda_unit: MakeUnit

@@ -344,6 +344,7 @@ def test_row_24_what_a_launch_may_have(cuda_unit: MakeUnit) -> None:
 # --- options --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow_but("float", "bfloat16")
 @pytest.mark.parametrize("dtype", ["float", "half", "bfloat16", "double"])
 def test_deterministic_forbids_sums_by_atomics(dtype: str, cuda_unit: MakeUnit) -> None:
     source = GOLDEN["scatter_add"][0].replace("float", dtype)

@@ -67,6 +67,9 @@ def as_written(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow_but(
+    "half-max=!-x(i,j)-tc_vmax_f16", "bfloat16-max=!-float32(x(i,j))-tc_vmax_bf16"
+)
+@pytest.mark.slow_but(
     "half-max=!-x(i,j)-tc_vmax_f16",
     "bfloat16-min=!-x(i,j)-tc_vmin_bf16",
     "bfloat16-max=!-float32(x(i,j))-tc_vmax_bf16",
@@ -124,6 +127,7 @@ def test_lanes_that_are_missing_are_not_compared(
     check_emulated([(s, [x[:, :n].copy()]) for s in (source, held) for n in (4097, 1001, 13)])
 
 
+@pytest.mark.slow_but("shape0", "shape2")
 @pytest.mark.parametrize("shape", [(3000, 4096), (5, 1000), (2, 40_000), (64, 129), (3, 7)])
 def test_a_row_that_is_held_is_compared_as_it_is_loaded(
     shape: tuple[int, int], cuda_unit: MakeUnit, check_emulated: CheckAll

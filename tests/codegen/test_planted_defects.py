@@ -112,7 +112,7 @@ def planted(plan: Plan) -> Iterator[tuple[str, Plan]]:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.slow_but("centred", "column", "padding", "recurrence", "triangle")
+@pytest.mark.slow_but("column", "padding", "triangle")
 def test_a_defect_in_a_plan_is_rejected_or_harmless(
     name: str, compiled: Callable[..., Compiled], unit: Make, batch: Make
 ) -> None:

@@ -276,6 +276,7 @@ def test_each_statement_stores_vectors_of_its_own(
     check_emulated([*cases, (reads, [(9, 128)])])  # few: the reference takes them one by one
 
 
+@pytest.mark.slow_but("float", "half", "int8")
 @pytest.mark.parametrize("dtype", ["float", "half", "bfloat16", "double", "int8", "bool"])
 def test_vectors_and_their_rests(dtype: str, check_emulated: CheckAll) -> None:
     source = ROWS.replace("float", dtype)

@@ -48,6 +48,18 @@ def test_the_text() -> None:
     assert body(tcdsl.jvp(f)) == ["d_y(i) = d_x(i) * (float32(k(i)) * cos(x(i)))"]
 
 
+@pytest.mark.slow_but(
+    "shifted",
+    "padding",
+    "triangle",
+    "a part in place",
+    "cleared",
+    "read and summed on",
+    "product on",
+    "second order",
+    "in two directions",
+    "max and sum",
+)
 @pytest.mark.parametrize("name", FORMS)
 def test_it_is_the_transpose_of_the_vjp(name: str) -> None:
     text, shapes = FORMS[name]

@@ -200,6 +200,7 @@ def test_tickets_in_two_steps(emulate: Emulate, f32: Random) -> None:
         assert (y[1:] == x).all()
 
 
+@pytest.mark.slow_but("1", "8", "32")
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16, 32])
 def test_shuffles_within_segments(emulate: Emulate, f32: Random, width: int) -> None:
     # Segments come at different times, and some of them never.

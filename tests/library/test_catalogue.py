@@ -23,13 +23,15 @@ from tcdsl.source import Source
 # What the roundings of a short program in that type add up to, of the largest value.
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
 
+# The last and, by turns, one of the others; the rest in the slow run.
 IN_FLOAT32 = [
     pytest.param(
-        case, sizes, case.dtypes[0], id=f"{case.name}-{'x'.join(map(str, sizes.values()))}"
+        case, sizes, case.dtypes[0], id=f"{case.name}-{'x'.join(map(str, sizes.values()))}",
+        marks=pytest.mark.slow if (turn + number) % 3 and sizes != case.small_sizes[-1] else (),
     )
-    for case in library.cases()
-    for sizes in case.small_sizes
-]
+    for turn, case in enumerate(library.cases())
+    for number, sizes in enumerate(case.small_sizes)
+]  # fmt: skip
 # Every fourth of them, the others in the slow run: what types mean is tested in tests/interp.
 IN_OTHER_TYPES = [
     pytest.param(

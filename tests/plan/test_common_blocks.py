@@ -61,6 +61,7 @@ def test_parts_that_have_nothing_to_do_with_one_another(lower: Callable[..., Sco
     assert parts(SAME, (4, 8)) == [("S0",), ("S1",)]
 
 
+@pytest.mark.slow_but("bfloat16")
 @pytest.mark.parametrize("element", ["float", "bfloat16"])
 def test_results(element: str, check_emulated: Callable[..., None]) -> None:
     source = ROPE.replace("float(", f"{element}(")

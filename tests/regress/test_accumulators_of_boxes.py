@@ -22,6 +22,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow_but("copies")
 @pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 @pytest.mark.parametrize("case", CASES, ids=["one value", "copies"])
 def test_results(

@@ -16,6 +16,7 @@ def others(x: np.ndarray, *left_out: int) -> float:
     return float(np.prod(np.delete(x, left_out)))
 
 
+@pytest.mark.slow_but("y *=! x(i)-2", "y = x(0)  y *= x(i) where i in 1:N-1")
 @pytest.mark.slow_but(*(f"{STATEMENTS[0]}-{n}" for n in range(5)), f"{STATEMENTS[1]}-1")
 @pytest.mark.parametrize("zeros", range(5))
 @pytest.mark.parametrize("statement", STATEMENTS)

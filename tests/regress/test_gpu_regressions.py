@@ -375,6 +375,7 @@ def test_compensated_sums_of_doubles_in_shared_memory(check_emulated: CheckAll) 
     check_emulated([(source, [(17, 11)])], options=Options(summation="compensated"))
 
 
+@pytest.mark.slow_but("u(5)")
 @pytest.mark.parametrize("bound", ["u(5)", "u(0) - 1"])
 def test_a_source_that_a_condition_reads_when_it_has_changed(
     bound: str, check_emulated: CheckAll
@@ -450,6 +451,7 @@ def inputs_of_chosen(shapes: tuple[tuple[int, ...], ...], name: str) -> list[Any
     return arrays
 
 
+@pytest.mark.slow_but("of a sum's terms", "of a minimum and a number", "of a gathered element")
 @pytest.mark.parametrize("name", CHOSEN)
 def test_what_was_written_is_not_loaded_through_the_read_only_cache(
     name: str, cuda_unit: Callable[..., Any], check_emulated: CheckAll

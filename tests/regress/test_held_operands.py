@@ -9,6 +9,7 @@ from tcdsl.costmodel.chip import Chip
 PROGRAM = "def f(float(M, S) a, float(N, K) b) -> (t) {{ t(m, n) +=! b(n, k) * a(m, {}) {} }}"
 
 
+@pytest.mark.slow_but("K - 1 - k--8", "2*k-where k in 1:K-16")
 @pytest.mark.parametrize(
     ("subscript", "where", "extent"),
     [

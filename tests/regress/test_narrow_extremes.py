@@ -15,6 +15,7 @@ COLUMNS = "def f(float8_e4m3(M,N) x) -> (float8_e4m3(N) y) {{ y(j) {} x(i,j) }}"
 pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 
 
+@pytest.mark.slow_but("rows-max=!", "columns-min=!")
 @pytest.mark.parametrize("op", ["max=!", "min=!"])
 @pytest.mark.parametrize("source", [ROWS, COLUMNS], ids=["rows", "columns"])
 def test_planned_as_usual(

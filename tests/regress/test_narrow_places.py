@@ -42,6 +42,7 @@ def test_on_the_emulator(op: str, check_emulated: CheckAll) -> None:
     check_emulated(cases(op))
 
 
+@pytest.mark.slow_but("int8-2*v", "uint8-i(v)")
 @pytest.mark.parametrize("at", ["2*v", "i(v)"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64"])
 def test_elements_without_terms_keep_what_they_have(at: str, dtype: str) -> None:

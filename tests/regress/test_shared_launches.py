@@ -42,6 +42,7 @@ def launches(exe: Any) -> list[str]:
     return [one["kernel"] for one in exe.choices["kernels"] if one["template"] == "packed"]
 
 
+@pytest.mark.slow_but("source1-shapes1")
 @pytest.mark.parametrize(
     ("source", "shapes"),
     [

@@ -15,7 +15,7 @@ SOURCE = """def f(float(M,K) A, float(K,N) B, {t}(M,N,J) x) -> (D, s) {{
 }}"""
 
 
-@pytest.mark.slow_but("half", "float8_e5m2")
+@pytest.mark.slow_but("float8_e5m2")
 @pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 @pytest.mark.parametrize("dtype", ["bfloat16", "half", "float8_e5m2"])
 def test_a_sum_beside_a_product(dtype: str, check_all: CheckAll) -> None:

@@ -25,6 +25,7 @@ PROGRAMS = {
 SIZES = [(7, 300), (1, 3), (5, 0)]
 
 
+@pytest.mark.slow_but("product", "half")
 @pytest.mark.parametrize("form", PROGRAMS)
 def test_the_square_around_it_is_initialised(
     form: str, check_all: CheckAll, check_emulated: CheckAll

@@ -22,6 +22,7 @@ PLACES = """def f(uint16(K, M) x, int32(M) at) -> (t) {
 SUMS = "def f(float(K, M) x) -> (t) { t(j) +=! x(i, j) where i in 0:K, j in 0:M, exists j <= i }"
 
 
+@pytest.mark.slow_but("sums")
 @pytest.mark.parametrize("source", [PLACES, SUMS], ids=["places", "sums"])
 def test_rows_without_terms(source: str, check_emulated: CheckAll, small_chip: Chip) -> None:
     """x has its columns one after another, so that terms are lanes, and rows of a triangle ends."""

@@ -105,6 +105,7 @@ def test_a_command_of_several_words(monkeypatch: pytest.MonkeyPatch) -> None:
     assert compile_shared(GOOD)
 
 
+@pytest.mark.slow_but("-fopenmp")
 @needs_cc
 @pytest.mark.parametrize("refused", ["-march=native", OPENMP_FLAG, "-mprefer-vector-width=512"])
 def test_a_flag_that_is_not_accepted_is_left_out(

@@ -64,9 +64,9 @@ def check_integers(program: Any) -> None:
         assert np.array_equal(c[is_exact], (a @ b)[is_exact])
 
 
-def check_largest(program: Any) -> None:
-    """Factors of an NT product of 64 x 64 x 256 whose high parts would be infinite are not."""
-    shapes = [(64, 256), (64, 256)]
+def check_largest(program: Any, terms: int = 256) -> None:
+    """Factors of an NT product of 64 x 64 x *terms* whose high parts would be infinite are not."""
+    shapes = [(64, terms), (64, terms)]
     a, b = (x * np.float32(1e-3) for x in drawn(shapes))
     largest = np.finfo(np.float32).max
     a[5, 17], a[6, 200], b[9, 31] = largest, -np.nextafter(largest, np.float32(0)), largest

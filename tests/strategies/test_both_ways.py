@@ -172,6 +172,7 @@ def test_explained(cuda_unit: MakeUnit) -> None:
     assert reason.startswith("rows and columns: ") and "rows of x and the sums of columns" in reason
 
 
+@pytest.mark.slow_but("layernorm_backward", "columns_first", "argmax")
 @pytest.mark.parametrize("name", MATRICES)
 def test_programs_go_both_ways(name: str, cuda_unit: MakeUnit) -> None:
     unit = cuda_unit(MATRICES[name].format(t="float"), *shapes_of(name, 16384, 4096))
@@ -185,6 +186,7 @@ def test_heads_of_attention_keep_their_own_sums(cuda_unit: MakeUnit) -> None:
     assert kernel is unit.done.plan.kernels[0]
 
 
+@pytest.mark.slow_but("rows too long for registers", "two rows")
 @pytest.mark.parametrize(
     ("rows", "columns"),
     [(16384, 65536), (2, 4096), (16, 1024)],

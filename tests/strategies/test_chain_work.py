@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tcdsl.strategies.chain_work import has_room, share_of, shares
+from tcdsl.costmodel.work import Work
+from tcdsl.strategies.chain_work import ChainConfig, chain_work, has_room, share_of, shares
 from tcdsl.strategies.problem import Problem
 from tests.strategies.test_product_chain import TWO
 from tests.strategies.test_templates import problems_of
@@ -28,3 +29,28 @@ def test_a_block_has_as_many_rows_as_its_shared_memory_has_room_for() -> None:
     assert problem.gpu.shared_bytes_per_block == 227 * 1024
     assert [share.sizes for share in shares(problem)] == [(1,), (2,), (4,), (8,)]
     assert has_room(problem) and not has_room(chain(100, 60_000))
+
+
+THREE = """def f(float(B,N) x, float(N,N) U, float(N,N) V, float(N,N) W) -> (y) {
+    g(b,n) +=! x(b,m) * U(n,m)
+    h(b,n) +=! g(b,m) * V(n,m)
+    y(b,n) +=! h(b,m) * W(n,m)
+}"""
+
+
+def work_of_the_first(number: int) -> Work:
+    """Return what the first *number* products of THREE cost as one kernel, for 4 rows a block."""
+    first, *_ = problems_of(THREE, [(64, 32), (32, 32), (32, 32), (32, 32)])
+    names = tuple(f"S{n}" for n in range(number))
+    group = replace(first.group, members=names, axes=(dict.fromkeys(names, 0),))
+    problem = replace(first, group=group)
+    return chain_work(problem, share_of(problem, (4,)), ChainConfig((4,), 32, 4, 1, 1, 1))
+
+
+def test_each_of_several_like_products_costs_what_one_does() -> None:
+    one, two, three = map(work_of_the_first, (1, 2, 3))
+    for cost in ("instructions", "lines", "shared_traffic_bytes"):
+        assert getattr(three, cost) - getattr(two, cost) == getattr(two, cost) - getattr(one, cost)
+    (_, products), (_, of_one) = *three.operations, *one.operations
+    assert products == 3 * of_one == 3 * 64 * 32 * 32
+    assert two.shared_traffic_bytes > 2 * one.shared_traffic_bytes  # x is not in shared memory

@@ -118,6 +118,7 @@ def test_more_blocks_than_any_kernel_may_have(
     check_emulated([(BATCHNORM, shapes), (BATCHNORM, [(31, 3, 253), (3,), ()])], gpu=gpu)
 
 
+@pytest.mark.slow_but("text0-16", "text1-8")
 @pytest.mark.parametrize("blocks", [8, 16])
 @pytest.mark.parametrize("text", [SOFTMAX, LOGSUMEXP, program("softmax", ROWS, "double")])
 def test_the_longest_rows_are_in_shared_memory(text: str, blocks: int, cuda_unit: MakeUnit) -> None:
@@ -145,6 +146,7 @@ def test_staged_rows_leave_folds_what_they_take(cuda_unit: MakeUnit) -> None:
     assert slots.numbers and taken <= load_chip("h200").shared_bytes_per_block
 
 
+@pytest.mark.slow_but("20")
 @pytest.mark.parametrize("left", [8, 20, 200])
 def test_what_staged_rows_leave_is_enough(left: int, check_emulated: CheckAll) -> None:
     """Folds have no slots of their own where these do not fit, and rows are not staged else."""

@@ -28,6 +28,21 @@ MakeUnit = Callable[..., Any]
 
 @pytest.fixture(autouse=True)
 def _wherever_it_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    allow_anywhere(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def product(cuda_unit: MakeUnit, emulated: Any) -> Any:
+    """A product of 64 x 64 x 288 in planes, of which several tests look at special values."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        allow_anywhere(monkeypatch)
+        source, shapes = source_of("nt", {"m": 64, "n": 64, "k": 288})
+        (program,) = emulated([in_planes(cuda_unit, source, shapes, (128, 8, 3))])
+        return program
+
+
+def allow_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let products of any size have their columns in planes, without other rewrites."""
     monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
     monkeypatch.setattr("tcdsl.strategies.operand_planes.LEAST_ROWS", 1)
     monkeypatch.setattr("tcdsl.strategies.operand_planes.LEAST_PRODUCTS", 1)
@@ -74,10 +89,8 @@ def test_products(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
         check(program, *own)
 
 
-def test_infinities_and_nan_are_those_of_float32(cuda_unit: MakeUnit, emulated: Any) -> None:
-    source, shapes = source_of("nt", {"m": 64, "n": 64, "k": 288})
-    (program,) = emulated([in_planes(cuda_unit, source, shapes, (128, 8, 3))])
-    check_specials(program)
+def test_infinities_and_nan_are_those_of_float32(product: Any) -> None:
+    check_specials(product)
 
 
 def test_integers_are_exact_where_float32_is(cuda_unit: MakeUnit, emulated: Any) -> None:
@@ -86,18 +99,14 @@ def test_integers_are_exact_where_float32_is(cuda_unit: MakeUnit, emulated: Any)
     check_integers(program)
 
 
-def test_factors_whose_high_part_would_be_infinite(cuda_unit: MakeUnit, emulated: Any) -> None:
-    source, shapes = source_of("nt", {"m": 64, "n": 64, "k": 256})
-    (program,) = emulated([in_planes(cuda_unit, source, shapes, (128, 8, 3))])
-    check_largest(program)
+def test_factors_whose_high_part_would_be_infinite(product: Any) -> None:
+    check_largest(product, terms=288)
 
 
-def test_low_parts_are_cut_by_a_bit(cuda_unit: MakeUnit, emulated: Any) -> None:
-    source, shapes = source_of("nt", {"m": 64, "n": 64, "k": 256})
-    (program,) = emulated([in_planes(cuda_unit, source, shapes, (128, 8, 3))])
-    _, b = drawn(shapes)
+def test_low_parts_are_cut_by_a_bit(product: Any) -> None:
+    _, b = drawn([(64, 288), (64, 288)])
     c = np.empty((64, 64), np.float32)
-    program(np.eye(64, 256, dtype=np.float32) / 2, b, out=c)
+    product(np.eye(64, 288, dtype=np.float32) / 2, b, out=c)
     half = b[:, :64].T / 2
     assert (abs(c - half) <= np.spacing(abs(half))).all()
 

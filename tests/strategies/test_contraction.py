@@ -253,7 +253,7 @@ def test_large_filters_stay_where_they_are(compiled: Compile) -> None:
         assert any(kind in why for why in kernels[-1].why)
 
 
-@pytest.mark.slow_but("forward-channels0", "weights-channels1", "weights-channels2")
+@pytest.mark.slow_but("weights-channels1")
 @pytest.mark.parametrize("channels", [(64, 64), (33, 17), (5, 67)])
 @pytest.mark.parametrize("what", CHANNELS_FIRST)
 def test_lanes_apart_in_memory(what: str, channels: tuple[int, int], check_all: CheckAll) -> None:

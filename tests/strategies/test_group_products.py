@@ -97,6 +97,7 @@ def test_what_no_copy_has_rounded_is_found(
         check(program, a, b, options=TF32)
 
 
+@pytest.mark.slow_but("tn-types2-options2-AB", "nn-types4-options4-B", "nn-types5-options5-")
 @pytest.mark.parametrize(
     ("form", "types", "options", "copied"),
     [

@@ -94,6 +94,12 @@ def test_a_map_of_an_open_size_has_that_of_the_call() -> None:
     assert map_.at([100]).at([7]) == map_.at([100])
 
 
+@pytest.mark.slow_but(
+    "def f(half(K,M) A, half(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }-shapes0-rows of A"
+)
+@pytest.mark.slow_but(
+    "def f(half(K,M) A, half(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }-shapes0-rows of A"
+)
 @pytest.mark.parametrize(
     ("source", "shapes", "why"),
     [

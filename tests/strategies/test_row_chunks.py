@@ -203,6 +203,7 @@ def test_strided_rows(check_emulated: CheckAll, chip: Chip) -> None:
     check_emulated([(SOFTMAX, [x[:, 3:500]]), (LOGSUMEXP, [x[::2, ::-1]])], gpu=chip)
 
 
+@pytest.mark.slow_but("options0-False", "options1-False", "options2-False", "options3-True")
 @pytest.mark.parametrize(
     ("options", "cut"),
     [
@@ -232,6 +233,7 @@ LONG: Programs = {
 }
 
 
+@pytest.mark.slow_but("softmax", "few rows", "of an odd length", "halves")
 @pytest.mark.parametrize("name", LONG)
 def test_long_rows_are_cut(name: str, cuda_unit: MakeUnit) -> None:
     source, shapes = LONG[name]
@@ -341,6 +343,16 @@ WHOLE: Programs = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_but(
+    "a block holds it",
+    "a cluster holds it, and writes it",
+    "columns",
+    "another value than the largest of",
+    "a triangle",
+    "a largest value that is rounded",
+    "a sum that is read in between",
+    "two maxima",
+)
 @pytest.mark.parametrize("name", WHOLE)
 def test_what_stays_as_it_is(name: str, cuda_unit: MakeUnit) -> None:
     source, shapes = WHOLE[name]

@@ -263,7 +263,7 @@ TILED: dict[str, tuple[str, Callable[[int], list[Any]], set[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.slow_but("a product", "transposed")
+@pytest.mark.slow_but("a product")
 @pytest.mark.parametrize("name", TILED)
 def test_contractions_keep_their_tiles(
     name: str, cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch
@@ -278,7 +278,7 @@ def test_contractions_keep_their_tiles(
         assert skewed(done.source.text) == rows
 
 
-@pytest.mark.slow_but("a product", "transposed")
+@pytest.mark.slow_but("transposed")
 @pytest.mark.parametrize("name", TILED)
 def test_tiled_contractions_of_odd_rows_are_right(
     name: str, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch

@@ -134,7 +134,7 @@ CPU_PROGRAMS: dict[str, tuple[str, Shapes]] = {
 
 
 @pytest.mark.parametrize("name", CPU_PROGRAMS)
-@pytest.mark.slow_but("column", "elementwise", "sum")
+@pytest.mark.slow_but("column", "sum")
 def test_every_choice_is_right_on_a_cpu(name: str, check_all: CheckAll) -> None:
     source, shapes = CPU_PROGRAMS[name]
     every = list(forced(name, "cpu"))

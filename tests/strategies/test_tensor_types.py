@@ -64,7 +64,7 @@ def _of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
 
 
-@pytest.mark.slow_but("nt-types1", "nn-types7")
+@pytest.mark.slow_but("nn-types7")
 @pytest.mark.parametrize("types", TYPES)
 @pytest.mark.parametrize("form", FORMS)
 def test_products(form: str, types: tuple[str, str], cuda_unit: MakeUnit, emulated: Any) -> None:
@@ -179,6 +179,7 @@ FAULTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_but("vectors that are not where they are looked for")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_in_the_code_are_found(fault: str, cuda_unit: MakeUnit) -> None:
     sizes = {"m": 64, "n": 64, "k": 512}

@@ -325,6 +325,7 @@ def test_long_chains_have_no_guards_between_their_loads(
     assert chosen["repeat"] == 1 or may_repeat
 
 
+@pytest.mark.slow_but("7-144")
 @pytest.mark.parametrize(("rows", "columns"), [(100, 20), (7, 144), (1000, 9)])
 def test_blocks_as_wide_as_rows(rows: int, columns: int) -> None:
     """Of short rows no thread is idle, whatever their length: 5 x 51 threads for five vectors."""

@@ -109,7 +109,7 @@ def test_types(dtype: str, of: str, check_emulated: Callable[..., None], monkeyp
 @pytest.mark.slow_but("both")
 @pytest.mark.parametrize("form", OTHERS)
 def test_other_reductions(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
-    shapes = shapes_of(PRODUCTS["nn"], 264, 136, 200)
+    shapes = shapes_of(PRODUCTS["nn"], 136, 104, 72)
     own = OTHERS[form].format(few=100)
     outputs = {
         "two": "D, r, s", "both": "D, r, s", "of a half type": "bfloat16(M) r",
@@ -118,8 +118,8 @@ def test_other_reductions(form: str, cuda_unit: MakeUnit, emulated: Any) -> None
     source = source_of(PRODUCTS["nn"], "bfloat16", outputs)
     source = source.replace("r(m) +=! D(m,n) * D(m,n)", own)
     if form.startswith("update"):
-        length = 136 if "columns" in form else 264
-        source = source.replace("def f(", f"def f(float({'N' if length == 136 else 'M'}) r, ")
+        size, length = ("N", 104) if "columns" in form else ("M", 136)
+        source = source.replace("def f(", f"def f(float({size}) r, ")
         shapes = [(length,), *shapes]
     unit = cuda_unit(source, *shapes)
     first = groups_of(unit)[0].split("+")
@@ -177,6 +177,7 @@ def test_what_reads_the_sums_is_another_kernel(cuda_unit: MakeUnit) -> None:
     assert not any({"S1", "S2"} <= {*name.split("+")} and "S0" in name for name in groups_of(unit))
 
 
+@pytest.mark.slow_but("r() +=! D(m,n)")
 @pytest.mark.parametrize("statement", ["r() +=! D(m,n)", "r(n) argmax=! D(m,n)"])
 def test_others_are_apart(statement: str, cuda_unit: MakeUnit) -> None:
     source = source_of(PRODUCTS["nn"], "bfloat16")

@@ -511,6 +511,7 @@ FAULTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_but("no wait", "another operand's vectors")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_in_the_code_are_found(fault: str, cuda_unit: MakeUnit) -> None:
     shapes = [(64, 136), (136, 64)]

@@ -37,6 +37,7 @@ def function(name: str) -> tcdsl.Function:
     return tcdsl.define(PROGRAMS[name]).f
 
 
+@pytest.mark.slow_but("window", "gather", "scatter", "no sizes", "types")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_function_takes_what_is_drawn(name: str) -> None:
     f = function(name)

@@ -109,12 +109,13 @@ class OutOfBoundsAt(PreconditionError):
             self.subscript.lower, self.subscript.upper, self.interval.lower, self.interval.upper,
         )  # fmt: skip
         first, last, lower, upper = (evaluate(function, sizes) for function in functions)
+        needed = "an element" if last == 0 else f"at least {last + 1} elements"
         return OUT_OF_BOUNDS_AT(
             self.source, self.span, access=self.access, position=self.position, first=first,
             last=last, tensor=self.tensor, lower=lower, upper=upper,
             where=values_text(_involved(self.source, sizes, *functions), sizes),
             advice=f"pass arrays whose sizes agree{self.because}" if self.because
-            else f"pass an array {self.tensor!r} with {last + 1} elements or more there",
+            else f"pass an array {self.tensor!r} with {needed} there",
         )  # fmt: skip
 
 

@@ -103,10 +103,12 @@ def check_counts(call: Call, scope: Scope) -> None:
             hint=f"it is {callee.signature}" if callee.signature else None,
         )  # fmt: skip
     if len(call.targets) != len(callee.outputs):
+        count, targets = len(callee.outputs), ", ".join(callee.outputs)
+        returned = "1 tensor" if count == 1 else f"{count} tensors"
         raise BAD_CALL(
             scope.source, call.span, name=callee.name,
-            what=f"it returns {len(callee.outputs)} tensors, but {len(call.targets)} are assigned",
-            advice=f"write ({', '.join(callee.outputs)}) = {callee.name}(...)",
+            what=f"it returns {returned}, but {len(call.targets)} are assigned",
+            advice=f"write {targets if count == 1 else f'({targets})'} = {callee.name}(...)",
         )  # fmt: skip
     names = [name for name, _ in call.targets]
     for position, (name, span) in enumerate(call.targets):

@@ -408,8 +408,20 @@ def _check_operands(node: ast.Binary, left: Typed, right: Typed, scope: Scope) -
 
 
 def _bool_error(node: ast.Expr, what: str, operand: Typed, scope: Scope) -> Exception:
-    text = scope.text(operand.expr.span)
+    text = _bare(scope.text(operand.expr.span))
     return _operand_error(node, what, (operand,), scope, _CAST_ADVICE.format(text=text))
+
+
+def _bare(text: str) -> str:
+    """Return *text* without parentheses that are around all of it."""
+    inner, depth = text[1:-1], 0
+    if text[:1] + text[-1:] != "()":
+        return text
+    for character in inner:
+        depth += (character == "(") - (character == ")")
+        if depth < 0:
+            return text
+    return inner
 
 
 def _operand_error(

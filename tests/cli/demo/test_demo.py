@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.slow_but("edges, 427x640 photograph", "blur, 427x640 photograph")
+@pytest.mark.slow_but("edges, 427x640 photograph")
 @pytest.mark.parametrize("name", times.OPERATIONS)
 def test_both_sides_of_every_time_compute_the_same(name: str) -> None:
     assert times.agree(times.OPERATIONS[name]())

@@ -493,6 +493,15 @@ def test_out_of_bounds_for_some_sizes() -> None:
     assert "i in [0, N)" in message and "A, B" in message
 
 
+@pytest.mark.parametrize(("place", "needed"), [(0, "an element"), (7, "at least 8 elements")])
+def test_an_element_that_is_not_there_for_some_sizes(place: int, needed: str) -> None:
+    c = one(f"def f(float(N) A) -> (o) {{ o = A({place}) }}")
+    with pytest.raises(RangeError) as caught:
+        specialise(c, {"N": 0})
+    assert caught.value.code == "TC045"
+    assert caught.value.hint == f"pass an array 'A' with {needed} there"
+
+
 def test_write_outside_an_argument() -> None:
     source = "def f(float(N) A) -> (A) { A(i+1) = 0.0 where i in 0:N }"
     error = error_of(source)

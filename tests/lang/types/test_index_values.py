@@ -41,6 +41,9 @@ def expected(n: int, m: int) -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.slow_but(
+    "cpu-5-7", "cpu-2147483648-1", "emulate-2147483647-46341", "emulate-3000000000-3000000000"
+)
 @pytest.mark.parametrize(("n", "m"), [(5, 7), (2**31 - 1, 46341), (LARGE, LARGE), (2**31, 1)])
 @pytest.mark.parametrize("target", ["cpu", "emulate", "reference"])
 def test_values_are_exact(target: str, n: int, m: int) -> None:
@@ -91,6 +94,11 @@ def test_what_does_not_fit_is_an_error_at_the_call(body: str, message: str, hint
         assert text[error.column - 1 :].startswith(message.partition(" takes")[0])
 
 
+@pytest.mark.slow_but(
+    "y = N * N",
+    "y(i) +=! int32(i * N * N) where i in 0:3, exists i < 1",
+    "y(i) = int32((i * N * N) % 7) where i in 0:3",
+)
 @pytest.mark.parametrize(
     "body",
     [

@@ -278,6 +278,8 @@ def test_type_of_a_recurrence_without_annotation() -> None:
     ("expression", "snippet", "message", "hint"),
     [
         ("P(i) + 1", "P(i) + 1", "'+' does not take bool", "int32(P(i))"),
+        ("(A(i) > 1) + 1", "(A(i) > 1) + 1", "'+' does not take bool", ": int32(A(i) > 1) or"),
+        ("(P(i)) + (P(i))", "(P(i)) + (P(i))", "'+' does not take bool", "int32(P(i))"),
         ("-P(i)", "-P(i)", "'-' does not take bool", "float32(P(i))"),
         ("!J(i)", "!J(i)", "'!' does not take int32", "x == 0"),
         ("A(i) && P(i)", "A(i) && P(i)", "'&&' does not take float32 and bool", "A(i) != 0"),
@@ -484,7 +486,7 @@ def test_call_errors() -> None:
     check(NORM + f + "Q = norm(D) }", "TC030", "D) }", "'D' is float64", "float32(D(...))")
     check(NORM + f + "Q = norm(E) }", "TC022", "E) }", "2 dimensions", "write E(i, j)")
     check(NORM + f + "Q = norm(Zz) }", "TC020", "Zz", "unknown tensor", "assign it")
-    check(NORM + f + "(Q, R) = norm(A) }", "TC030", "(Q, R)", "returns 1 tensors", "(Y) = norm")
+    check(NORM + f + "(Q, R) = norm(A) }", "TC030", "(Q, R)", "1 tensor, but", "write Y = norm")
     check(NORM + f + "(Q, R) = nrom(A) }", "TC020", "nrom", "unknown", "norm")
     check(NORM + f + "Q += norm(A) }", "TC030", "Q += norm", "whole tensors", "without clauses")
     check(NORM + f + "Q(i) = norm(A) }", "TC020", "norm(A)", "unknown", "with whole tensors")

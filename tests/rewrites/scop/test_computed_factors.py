@@ -175,6 +175,7 @@ def test_statements(lower: Lower, golden: Callable[[str, str], None]) -> None:
 LARGE = {"M": 2048, "K": 1024, "N": 1024, "V": 50_000, "B": 8, "R": 3}
 
 
+@pytest.mark.slow_but("causal", "int8", "gathered")
 @pytest.mark.parametrize("form", ["relu", "causal", "int8", "gathered", "mask"])
 def test_large_ones_are_computed_first(form: str, cuda_unit: MakeUnit) -> None:
     unit = cuda_unit(source_of(form), *_shapes(form, LARGE))
@@ -236,6 +237,7 @@ def test_numbers_of_a_type(value: float, dtype: DType, is_held: bool) -> None:
         (FLOAT16, INT32, FLOAT16, False), (FLOAT16, INT8, BFLOAT16, True),
         (FLOAT16, BFLOAT16, FLOAT16, False), (FLOAT8_E4M3, BFLOAT16, FLOAT16, True),
         (INT16, INT8, FLOAT16, True), (INT8, FLOAT16, BFLOAT16, True),
+        (INT8, FLOAT16, FLOAT8_E4M3, False),
     ],
 )  # fmt: skip
 def test_conversions(source: DType, dtype: DType, held_by: DType, is_held: bool) -> None:

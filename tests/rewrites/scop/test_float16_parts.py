@@ -82,7 +82,7 @@ def test_products(
     assert own <= 1.5 * usual  # as exact as float32 is
 
 
-@pytest.mark.slow_but("epilogue", "three", "window", "one", "no terms", "no rows")
+@pytest.mark.slow_but("epilogue", "one", "no terms", "no rows")
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize(
     ("source", "shapes"),

@@ -68,6 +68,7 @@ def test_what_is_no_plain_product_holds_nothing(cuda_unit: MakeUnit) -> None:
     assert not re.search(r"_held\b", unit.source.text)
 
 
+@pytest.mark.slow_but("names1")
 @pytest.mark.parametrize("names", [("t", "n", "k"), ("m", "t", "k"), ("o0", "e0", "t")])
 def test_names_of_the_program_mean_nothing(names: tuple[str, ...], cuda_unit: MakeUnit) -> None:
     m, n, k = names

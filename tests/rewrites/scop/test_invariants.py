@@ -58,14 +58,14 @@ CASES = {
 }
 
 
-@pytest.mark.slow_but("a choice", "pointwise", "rmsnorm", "columns")
+@pytest.mark.slow_but("rmsnorm", "a choice")
 @pytest.mark.parametrize("name", CASES)
 def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
     source, given = CASES[name]
     check_emulated([(source, inputs) for inputs in given])
 
 
-@pytest.mark.slow_but("pointwise", "an update", "rmsnorm", "columns")
+@pytest.mark.slow_but("columns", "an update")
 @pytest.mark.parametrize("name", CASES)
 def test_the_results_are_right_on_a_small_chip(
     name: str, check_emulated: CheckAll, small_chip: Chip

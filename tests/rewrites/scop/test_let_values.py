@@ -83,6 +83,14 @@ def test_sizes_may_stay_open() -> None:
         assert np.allclose(exe(x, rows, cols), f.reference(x, rows, cols), atol=1e-6)
 
 
+@pytest.mark.slow_but(
+    "y(i) +=! x(i, j) * s where s = tanh(g(j))-names1",
+    "y(i, j) = x(i, j) * s where s = t / 2.0, t = exp(g(i))-names2",
+    "y(i, j) = v * v where v = exp(x(i, j))-names3",
+    "y(i, j) = x(i, k) where k = N - 1 - j, j in 0:N-names6",
+    "y(i, j) = i >= 1 ? x(i, j) * s : 0.0 where s = exp(g(i - 1))-names8",
+    "y(i) +=! x(i, j) * s where s = exp(g(j)), exists x(i, j) > 0.0-names10",
+)
 @pytest.mark.parametrize(
     ("source", "names"),
     [

@@ -60,6 +60,7 @@ def test_vectors_are_copied_whole_or_not_at_all(cuda_unit: MakeUnit) -> None:
     assert "tc_copy_async_or_zero<4>" not in cuda_unit(MATMUL, (130, 100), (100, 90)).source.text
 
 
+@pytest.mark.slow_but("fault0")
 @pytest.mark.parametrize("fault", [("< 130", "< 131"), ("< 101", "< 102")])
 def test_a_bound_too_large_is_found(cuda_unit: MakeUnit, fault: tuple[str, str]) -> None:
     unit = cuda_unit(MATMUL, (130, 101), (101, 92))

@@ -44,6 +44,7 @@ def test_channels_last_are_summed_as_columns(lower: Lower) -> None:
     assert any(kernel.template.startswith("column") for kernel in plan.kernels)
 
 
+@pytest.mark.slow_but("float32")
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 def test_results(dtype: str, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch) -> None:
     def everywhere(scop: Scop) -> Scop:

@@ -150,6 +150,7 @@ CONVERTED = """def f({}(M,K) x, float(K,N) w) -> (C, r) {{
 }}"""
 
 
+@pytest.mark.slow_but("bfloat16-double-True", "half-bfloat16-False")
 @pytest.mark.parametrize(
     ("own", "to", "is_left_out"),
     [

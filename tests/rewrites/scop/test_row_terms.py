@@ -73,7 +73,7 @@ def short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_terms, "LEAST_LENGTH", 64)
 
 
-@pytest.mark.slow_but("cross-entropy", "two gathers")
+@pytest.mark.slow_but("two gathers")
 @pytest.mark.parametrize("name", CASES)
 def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
     sizes = [(5, 1000), (300, 257), (7, 64), (5, 63)]

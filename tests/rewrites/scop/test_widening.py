@@ -23,7 +23,7 @@ def product_of(scop: Scop) -> Statement:
     return next(s for s in scop.statements if s.kind is Kind.UPDATE)
 
 
-@pytest.mark.slow_but("second-bfloat16", "first-half")
+@pytest.mark.slow_but("second-bfloat16")
 @pytest.mark.parametrize("dtype", ["bfloat16", "half"])
 @pytest.mark.parametrize("source", SHAPES, ids=["second", "first"])
 def test_products(
