@@ -40,7 +40,7 @@ def test_filters_are_loaded_in_vectors(cuda_unit: MakeUnit, emulated: Any) -> No
 
 
 def test_lanes_are_vectors_where_results_are_many(cuda_unit: MakeUnit) -> None:
-    unit = cuda_unit(DEPTHWISE, (8, 28, 28, 64), (64, 3, 3))
+    unit = cuda_unit(DEPTHWISE, (32, 28, 28, 64), (64, 3, 3))
     text = unit.source.text.rpartition("__global__")[2]
     assert re.search(r"tc_vload<[48]>\(&u0_K_ordered0\[", text)
     assert re.search(r"tc_vload_if<[48]>\(&I\[", text)
