@@ -47,7 +47,7 @@ WRONG: list[tuple[Callable[[], Any], list[str], list[str]]] = [
     (lambda: tcdsl.define("lib/all.tc"), ["expected 'def'"], ["open('lib/all.tc').read()"]),
     (lambda: tcdsl.compute("y(i) = A(0, i) + z(i)", A=A), ["'z'"], ["the arrays, z=..."]),
     (lambda: tcdsl.compute("y(i) = A(7, i)", A=A), ["A(7, i) is out of bounds"],
-     ["'A' with 8 elements or more"]),
+     ["'A' with at least 8 elements"]),
     (lambda: tcdsl.compute("y(i) = a(0, i)", A=A), ["'a'"], ["did you mean 'A'?"]),
     (lambda: tcdsl.compute("y(i) = pow(A(0, i))", A=A), ["'pow' takes 2"], ["pow(x, y)"]),
     (lambda: tcdsl.compute("y(i) = A(0, i) + 1.5f", A=A), ["'f' is not a suffix"], ["1.5f32"]),

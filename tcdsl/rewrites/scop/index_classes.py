@@ -98,6 +98,8 @@ def why_not_merged(statement: Statement) -> str | None:
 def why_not_whole(statement: Statement) -> str | None:
     """Return why indices of *statement* have not their whole ranges from 0 on, or None."""
     domain = statement.domain
+    if domain.is_empty():
+        return "it has no instances"
     whole = isl.Set.universe(domain.get_space()).intersect_params(domain.params())
     for dim, index in enumerate(statement.indices):
         low, end = dim_bounds(domain, dim, domain.params())

@@ -85,7 +85,8 @@ def test_where_jax_is_missing_it_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_contractions_and_sparse_programs_are_not_offered() -> None:
     assert all(
-        peers.offers("jax", one) == (one.family in ("reduction", "graph")) for one in cases()
+        peers.offers("jax", one) == (one.family in ("reduction", "graph", "network"))
+        for one in cases()
     )
     assert peers.offers("torch", case("tmm"))
 
