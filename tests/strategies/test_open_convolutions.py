@@ -107,6 +107,6 @@ def test_only_the_slowest_of_merged_indices_may_be_open() -> None:
     """Rows (n, h, w) with an open h have no numbers for n."""
     args = [tcdsl.spec((3, 40, 7, 64), "bfloat16"), tcdsl.spec((64, 3, 3, 64), "bfloat16")]
     f, options = tcdsl.define(FORWARD).f, Options(dynamic_sizes=("H",))
-    exe = f.compile(*args, tcdsl.spec((64,)), target="emulate", options=options)
+    exe = f.compile(*args, tcdsl.spec((64,), "float"), target="emulate", options=options)
     assert exe.opened == ("H",)
     assert "not tile_implicit: its indices have no classes" in exe.explain()
