@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from tcdsl.library.jax_peers import Array, _gelu, _normalised, _wide
+from tcdsl.library.stencil_formulas import harris as harris
 
 # ---- transformers ----------------------------------------------------------------------------
 
@@ -122,20 +123,6 @@ def unet_norms_nhwc(
 ) -> Array:
     y = _normalised(_wide(x), (1, 3), eps)[0] * gamma + beta
     return (jax.nn.silu(y * (1 + _wide(scale)[:, None]) + shift[:, None]) + x).astype(x.dtype)
-
-
-def _box(x: Array) -> Array:
-    rows = x[:-2] + x[1:-1] + x[2:]
-    return rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]
-
-
-def harris(image: Array) -> Array:
-    grey = 0.299 * image[:, :, 0] + 0.587 * image[:, :, 1] + 0.114 * image[:, :, 2]
-    rows, columns = grey[:-2] + 2 * grey[1:-1] + grey[2:], grey[2:] - grey[:-2]
-    dx = (rows[:, 2:] - rows[:, :-2]) / 12
-    dy = (columns[:, :-2] + 2 * columns[:, 1:-1] + columns[:, 2:]) / 12
-    xx, xy, yy = _box(dx * dx), _box(dx * dy), _box(dy * dy)
-    return xx * yy - xy * xy - 0.04 * (xx + yy) * (xx + yy)
 
 
 def unsharp(image: Array, weight: float, threshold: float) -> Array:

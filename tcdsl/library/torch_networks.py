@@ -5,6 +5,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from tcdsl.library.stencil_formulas import harris as harris
+
 Tensor = Any  # torch.Tensor: see torch_peers
 
 
@@ -120,20 +122,6 @@ def unet_norms_nhwc(
     var, mean = torch.var_mean(x.float(), (1, 3), correction=0, keepdim=True)
     y = (x - mean) * torch.rsqrt(var + eps) * gamma + beta
     return (F.silu(y * (1 + scale[:, None]) + shift[:, None]) + x).to(x.dtype)
-
-
-def _box(x: Tensor) -> Tensor:
-    rows = x[:-2] + x[1:-1] + x[2:]
-    return rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]
-
-
-def harris(image: Tensor) -> Tensor:
-    grey = 0.299 * image[:, :, 0] + 0.587 * image[:, :, 1] + 0.114 * image[:, :, 2]
-    rows, columns = grey[:-2] + 2 * grey[1:-1] + grey[2:], grey[2:] - grey[:-2]
-    dx = (rows[:, 2:] - rows[:, :-2]) / 12
-    dy = (columns[:, :-2] + 2 * columns[:, 1:-1] + columns[:, 2:]) / 12
-    xx, xy, yy = _box(dx * dx), _box(dx * dy), _box(dy * dy)
-    return xx * yy - xy * xy - 0.04 * (xx + yy) * (xx + yy)
 
 
 def unsharp(image: Tensor, weight: float, threshold: float) -> Tensor:

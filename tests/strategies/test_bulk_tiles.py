@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from tcdsl.strategies.problem import Problem
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 from tests.conftest import comprehension_of, strides_of
-from tests.strategies.tile_configs import planned
+from tests.strategies.tile_configs import planned, take_implicit_tiles
 
 MakeUnit = Callable[..., Any]
 Shapes = list[tuple[int, ...]]
@@ -128,12 +127,7 @@ CASES: Mapping[str, tuple[str, Shapes, dict[str, Any], int]] = {
 
 @pytest.fixture(autouse=True)
 def _are_likely(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small products are worth while, and no other template is faster."""
-    template = "tcdsl.strategies.templates.tile_implicit"
-    monkeypatch.setattr("tcdsl.strategies.contracted.MIN_WORK", 1)
-    monkeypatch.setattr(f"{template}.least_seconds", lambda *_: inf)
-    monkeypatch.setattr(f"{template}.LEAST_STEPS", 1)
-    monkeypatch.setattr(f"{template}._is_filled", lambda *_: True)
+    take_implicit_tiles(monkeypatch)
 
 
 def made(name: str, cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -3,6 +3,7 @@
 Results begin as NaN: a row that is not written, and one beyond the last that is, are seen.
 """
 
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import tcdsl
 from tcdsl.lang.types.dtypes import BY_NAME
 from tcdsl.options import Options
+from tests.strategies.tile_configs import check_at_sizes, take_implicit_tiles
 
 FORWARD = """def f(bfloat16(N,H,W,C) I, bfloat16(F,3,3,C) K, float(F) b) -> (O) {
     s(n,h,w,f) +=! (h+r >= 1 && h+r <= H && w+t >= 1 && w+t <= W ? float(I(n,h+r-1,w+t-1,c)) : 0.0)
@@ -69,12 +71,7 @@ def drawn(name: str, size: int) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def _are_likely(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small products are worth while, and no other template is faster."""
-    template = "tcdsl.strategies.templates.tile_implicit"
-    monkeypatch.setattr("tcdsl.strategies.contracted.MIN_WORK", 1)
-    monkeypatch.setattr(f"{template}.least_seconds", lambda *_: inf)
-    monkeypatch.setattr(f"{template}.LEAST_STEPS", 1)
-    monkeypatch.setattr(f"{template}._is_filled", lambda *_: True)
+    take_implicit_tiles(monkeypatch)
     monkeypatch.setattr("tcdsl.strategies.operand_orders.LEAST_TILE", inf)  # as they are
 
 
@@ -95,12 +92,7 @@ def test_convolutions_of_an_open_batch(name: str, monkeypatch: pytest.MonkeyPatc
     assert exe.opened == ("N",)
     assert exe.choices["kernels"][0]["template"] == "tile_implicit"
     assert ("tc_copy_pixels" in exe.source) == (config["loader"] == "boxes")
-    for size in sizes:
-        args = drawn(name, size)
-        expected = f.reference(*args)
-        results = np.full_like(expected, np.nan)
-        exe(*args, out=results)
-        np.testing.assert_array_equal(results, expected)
+    check_at_sizes(exe, f, partial(drawn, name), sizes)
 
 
 def test_only_the_slowest_of_merged_indices_may_be_open() -> None:

@@ -3,6 +3,7 @@
 Results begin as NaN: a row that is not written, and one beyond the last that is, are seen.
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import tcdsl
 from tcdsl.codegen.cuda.source import Count, TensorMap
 from tcdsl.lang.types.dtypes import BY_NAME
 from tcdsl.options import Options
+from tests.strategies.tile_configs import check_at_sizes
 
 GROUPS = {"rows": 16, "columns": 64, "warp_rows": 4, "warp_columns": 1, "step": 64, "stages": 3,
           "together": 4, "loader": "boxes", "swath": 1,
@@ -78,12 +80,7 @@ def test_products_with_an_open_size(name: str) -> None:
     exe = f.compile(*args, target="emulate", options=options, choices=choices)
     assert exe.opened == ("M",)
     assert "tc_mma<" in exe.source or "tc_wgmma<" in exe.source
-    for size in sizes:
-        args = drawn(name, size)
-        expected = f.reference(*args)
-        results = np.full_like(expected, np.nan)
-        exe(*args, out=results)
-        np.testing.assert_array_equal(results, expected)
+    check_at_sizes(exe, f, partial(drawn, name), sizes)
 
 
 def test_a_map_of_an_open_size_has_that_of_the_call() -> None:

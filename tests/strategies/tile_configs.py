@@ -1,9 +1,14 @@
 """How tests ask for tiles of products, and what they then look at."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from math import inf
 from typing import Any
 
+import numpy as np
+import pytest
+
+import tcdsl
 from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.driver import GpuBackend, Rung, compile_with
@@ -73,3 +78,30 @@ def inputs_of(unit: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
     c = unit.comprehension
     types = [c.tensors[name].dtype for name in c.inputs]
     return [values(*of, "real", n) for n, of in enumerate(zip(types, shapes, strict=True))]
+
+
+def check_at_sizes(
+    exe: tcdsl.Executable,
+    f: tcdsl.Function,
+    drawn: Callable[[int], list[Any]],
+    sizes: Iterable[int],
+) -> None:
+    """Compare *exe*, code for many sizes of *f*, with the reference on what is *drawn* at each.
+
+    Results begin as NaN, and sums are exact.
+    """
+    for size in sizes:
+        args = drawn(size)
+        expected = f.reference(*args)
+        results = np.full_like(expected, np.nan)
+        exe(*args, out=results)
+        np.testing.assert_array_equal(results, expected)
+
+
+def take_implicit_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small implicit products are worth while, and no other template is faster."""
+    template = "tcdsl.strategies.templates.tile_implicit"
+    monkeypatch.setattr("tcdsl.strategies.contracted.MIN_WORK", 1)
+    monkeypatch.setattr(f"{template}.least_seconds", lambda *_: inf)
+    monkeypatch.setattr(f"{template}.LEAST_STEPS", 1)
+    monkeypatch.setattr(f"{template}._is_filled", lambda *_: True)
