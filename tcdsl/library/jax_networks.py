@@ -6,8 +6,8 @@ Half types are computed in float32 and rounded where a result is; see ``jax_peer
 import jax
 import jax.numpy as jnp
 
+from tcdsl.library import stencil_formulas
 from tcdsl.library.jax_peers import Array, _gelu, _normalised, _wide
-from tcdsl.library.stencil_formulas import harris as harris
 
 # ---- transformers ----------------------------------------------------------------------------
 
@@ -123,6 +123,10 @@ def unet_norms_nhwc(
 ) -> Array:
     y = _normalised(_wide(x), (1, 3), eps)[0] * gamma + beta
     return (jax.nn.silu(y * (1 + _wide(scale)[:, None]) + shift[:, None]) + x).astype(x.dtype)
+
+
+def harris(image: Array) -> Array:
+    return stencil_formulas.harris(image)
 
 
 def unsharp(image: Array, weight: float, threshold: float) -> Array:

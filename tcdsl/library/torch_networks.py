@@ -5,7 +5,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tcdsl.library.stencil_formulas import harris as harris
+from tcdsl.library import stencil_formulas
 
 Tensor = Any  # torch.Tensor: see torch_peers
 
@@ -122,6 +122,10 @@ def unet_norms_nhwc(
     var, mean = torch.var_mean(x.float(), (1, 3), correction=0, keepdim=True)
     y = (x - mean) * torch.rsqrt(var + eps) * gamma + beta
     return (F.silu(y * (1 + scale[:, None]) + shift[:, None]) + x).to(x.dtype)
+
+
+def harris(image: Tensor) -> Tensor:
+    return stencil_formulas.harris(image)
 
 
 def unsharp(image: Tensor, weight: float, threshold: float) -> Tensor:
