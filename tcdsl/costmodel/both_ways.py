@@ -9,6 +9,9 @@ the registers for that allow, and all blocks of the kernel are on the chip at on
              of the rows of all its blocks at its share of the chip's rate
     kernel   a block's rows x row + the columns' partial sums, stored and loaded again + a launch
 
+A row that no block keeps is shared by the blocks of a cluster, each with its part of the columns;
+the row's own sums are folded over the cluster.
+
 More blocks hide more of each other's waiting, and leave more partial sums.  Measured on an H200:
 layernorm's backward of (16384, 4096) takes 267 us with one block of 1024 threads on a
 multiprocessor, 214 with two of 256 or of 512, 425 with four of 256 (their registers do not
@@ -16,6 +19,7 @@ suffice), and 321 in a kernel for either direction.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
 
 from tcdsl.costmodel.chip import WARP, Chip
@@ -24,6 +28,7 @@ from tcdsl.costmodel.registers import REGISTER_BYTES, blocks_at_once, registers_
 from tcdsl.records import dataclass
 
 FOLD_CYCLES = 320  # of a row's sum, in a block that has nothing else to do
+IN_TURNS = 0.5  # of a cluster's barrier, for a fold in turns: its slots count what is put there
 FOLD_BYTES = 64  # of a row of partial sums that a block loads: so many blocks load them
 LEAST_ROWS = 4  # of a block: its sums must be worth storing
 ELEMENT_CYCLES = 0.16  # of a multiprocessor, to compute with an element of a row
@@ -56,14 +61,15 @@ class BothWays:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A way to share it: *threads* have *repeat* vectors of a row, a block *per_block* pieces."""
+    """A way to share it: *threads* of each block of a *cluster* have *repeat* vectors of a row."""
 
     threads: int
     repeat: int
-    per_block: int
-    blocks: int  # that share the rows of a problem
+    per_block: int  # pieces of a block, or of a cluster
+    blocks: int  # or clusters that share the rows of a problem
     beside: int  # blocks that a multiprocessor holds at once
     seconds: float
+    cluster: int = 1
 
 
 def best_share(gpu: Chip, problem: BothWays) -> Share | None:
@@ -88,53 +94,69 @@ def apart_seconds(gpu: Chip, moved_bytes: int, elements: int) -> float:
 
 
 def shares(gpu: Chip, problem: BothWays) -> Iterator[Share]:
-    """Yield the ways that fit the registers of blocks."""
+    """Yield the ways that fit the registers of blocks: of one, else of so few in a cluster."""
+    cluster, is_any = 1, False
+    while cluster <= gpu.blocks_per_cluster and not is_any:
+        for threads, repeat in _threads(gpu, problem, cluster):
+            for beside in range(1, _beside(gpu, problem, threads, repeat) + 1):
+                share = _share(gpu, problem, Share(threads, repeat, 0, 0, beside, 0.0, cluster))
+                if share is not None:
+                    is_any = True
+                    yield share
+        cluster *= 2
+
+
+def _threads(gpu: Chip, problem: BothWays, cluster: int) -> Iterator[tuple[int, int]]:
+    """Yield numbers of threads of a block of *cluster*, and of the vectors that each of them has.
+
+    Of a cluster every block has some.
+    """
     seen: set[int] = set()
     for repeat in range(1, MOST_REPEAT + 1):
-        threads = ceil(problem.groups / repeat / WARP) * WARP
+        threads = ceil(problem.groups / cluster / repeat / WARP) * WARP
         is_long = repeat > 1 and repeat * problem.vector > MOST_VALUES
         if threads in seen or is_long or threads > gpu.threads_per_block:
             continue
         seen.add(threads)
-        for beside in range(1, _beside(gpu, problem, threads) + 1):
-            share = _share(gpu, problem, threads, beside)
-            if share is not None:
-                yield share
+        turns = ceil(problem.groups / cluster / threads)
+        if cluster == 1 or problem.groups > turns * threads * (cluster - 1):
+            yield threads, turns
 
 
-def _beside(gpu: Chip, problem: BothWays, threads: int) -> int:
+def _beside(gpu: Chip, problem: BothWays, threads: int, repeat: int) -> int:
     """Return how many blocks of *threads* threads a multiprocessor holds at once."""
-    registers = _registers(gpu, problem, threads)
+    registers = _registers(gpu, problem, repeat)
     is_held = threads * registers <= gpu.registers_per_multiprocessor
     if registers > gpu.registers_per_thread or not is_held:
         return 0
     return min(blocks_at_once(gpu, threads, registers), gpu.blocks_per_multiprocessor)
 
 
-def _registers(gpu: Chip, problem: BothWays, threads: int) -> int:
+def _registers(gpu: Chip, problem: BothWays, repeat: int) -> int:
     """Return the registers of a thread, as estimated: a value of half a register has one."""
-    values = ceil(problem.groups / threads) * problem.vector
     each = ceil(problem.kept_bytes / REGISTER_BYTES)
-    return registers_of(gpu, values * each * REGISTER_BYTES, OWN_REGISTERS)
+    return registers_of(gpu, repeat * problem.vector * each * REGISTER_BYTES, OWN_REGISTERS)
 
 
-def _share(gpu: Chip, problem: BothWays, threads: int, beside: int) -> Share | None:
-    """Return the share with *beside* blocks on a multiprocessor, None if there are too few rows."""
-    p = problem
-    wanted = max(1, beside * gpu.multiprocessors // p.tiles)
-    per_block = ceil(p.pieces / wanted)
+def _share(gpu: Chip, problem: BothWays, wanted: Share) -> Share | None:
+    """Return *wanted* with the rows of its blocks and its time, None if there are too few rows."""
+    p, cluster, beside = problem, wanted.cluster, wanted.beside
+    at_once = beside * gpu.multiprocessors // cluster
+    per_block = ceil(p.pieces / max(1, at_once // p.tiles))
     blocks = ceil(p.pieces / per_block)
     rows = ceil(p.rows * per_block / p.pieces)
     if blocks < 2 or per_block < 2 or rows < LEAST_ROWS:
         return None
+    own_bytes, own_values = p.row_bytes / cluster, p.groups * p.vector / cluster
     own_rate = read_rate(gpu) / gpu.multiprocessors
-    together = min(beside, ceil(p.tiles * blocks / gpu.multiprocessors)) * p.row_bytes / own_rate
-    repeat = ceil(p.groups / threads)
-    alone = gpu.dram_latency_s + p.row_bytes / gpu.multiprocessor_bytes_per_s
-    alone += p.folds * FOLD_CYCLES / gpu.clock_hz + p.groups * p.vector * element_s(gpu)
-    waves = ceil(p.tiles * blocks / (beside * gpu.multiprocessors))
+    neighbours = min(beside, ceil(p.tiles * blocks * cluster / gpu.multiprocessors))
+    together = neighbours * own_bytes / own_rate
+    fold_s = FOLD_CYCLES / gpu.clock_hz + (IN_TURNS * gpu.cluster_barrier_s if cluster > 1 else 0.0)
+    alone = gpu.dram_latency_s + own_bytes / gpu.multiprocessor_bytes_per_s
+    alone += p.folds * fold_s + own_values * element_s(gpu)
+    waves = ceil(p.tiles * blocks / at_once)
     seconds = waves * rows * max(alone, together) + _sums_seconds(gpu, p, blocks) + gpu.launch_s
-    return Share(threads, repeat, per_block, blocks, beside, seconds)
+    return replace(wanted, per_block=per_block, blocks=blocks, seconds=seconds)
 
 
 def _sums_seconds(gpu: Chip, problem: BothWays, blocks: int) -> float:

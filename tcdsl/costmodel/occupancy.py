@@ -50,8 +50,8 @@ def _registers(work: Work, chip: Chip) -> int:
 
 
 def usable(work: Work, chip: Chip) -> int:
-    """Return the multiprocessors that blocks can be on."""
-    share = chip.cluster_share if work.cluster > 1 else 1.0
+    """Return the multiprocessors that blocks can be on: larger clusters than pairs leave some."""
+    share = chip.cluster_share if work.cluster > 2 else 1.0
     return max(1, int(chip.multiprocessors * share))
 
 

@@ -8,12 +8,21 @@ are *numbered* have slots of their own, and wait for what is put there and for n
     tc_fold_xc<tc_op_max_f32, 512, 1, 4>(a)  -->  tc_fold_xc<tc_op_max_f32, 512, 1, 4, 0>(a)
     tc_fold_xc<tc_op_add_f32, 512, 1, 4>(b)       tc_fold_xc<tc_op_add_f32, 512, 1, 4, 1>(b)
 
-Numbers are given in the order in which folds run.  Legal iff every block calls each of them exactly
-once: then all blocks of a cluster meet the same folds, and nobody writes to a slot again.  That is
-so where the loops over blocks and threads around the fold have one turn, and of the other loops,
-but for the one whose iterations one call folds (``fold_lanes``),
+Numbers are given in the order in which folds run.  Legal iff all blocks of a cluster meet the same
+folds, and nobody writes to a slot that is still to be read.  So it is if every block calls each of
+them exactly once, that is where the loops over blocks and threads around the fold have one turn,
+and of the other loops, but for the one whose iterations one call folds (``fold_lanes``),
 
     { block -> [values of the loops] }    is a function on the whole grid.
+
+Where it has several values, of serial loops that are the same for all blocks of a cluster, folds
+are called in *turns*, and each has two sets of slots, one for every second turn::
+
+    for i in the cluster's rows               tc_cluster_begin<1, true>();
+      s = tc_fold_xc<.., 512, 1, 2>(a)  -->   .. tc_fold_xc<.., 512, 1, 2, 0>(a, turns)
+
+Who writes to a set again has waited for the fold of the turn between, to which every warp of every
+block gives what it has after it has read: so along x, or x and y, alone.
 
 isl must print the call in one place, too: no loop around sets iterations apart, and the instances
 are one basic set.  A kernel numbers all its folds over clusters or none, for there is no arrival at
@@ -26,6 +35,7 @@ One fold alone has no number: on an H200 rmsnorm of (4096, 65536) float32 takes 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import islpy as isl
 
@@ -47,12 +57,25 @@ _STORE_BYTES = 4  # the least that an asynchronous store moves
 _ALIGNMENT = 16
 
 
+class Slots(NamedTuple):
+    """The slots that one fold has of its own."""
+
+    number: int
+    in_turns: bool  # two sets, for every second turn
+
+
 @dataclass(frozen=True, slots=True)
 class FoldSlots:
     """How the folds of one kernel are called, by their statements."""
 
     lanes: Mapping[str, Loop]  # the loop all of whose iterations one call may fold
     numbers: Mapping[str, int]  # of those with slots of their own, from 0 on in their order
+    in_turns: bool = False  # whether these have two sets, and are called in turns
+
+    def own(self, name: str) -> Slots | None:
+        """Return the slots of the fold *name* alone, None if it has those of all of its kind."""
+        number = self.numbers.get(name)
+        return None if number is None else Slots(number, self.in_turns)
 
 
 def fold_slots(mapped: Mapped, placements: Placements, shared_bytes: int = 0) -> FoldSlots:
@@ -73,11 +96,12 @@ def fold_slots(mapped: Mapped, placements: Placements, shared_bytes: int = 0) ->
         if _fits(mapped, placements, more, room):
             slots = more
     of_clusters = [fold for fold in folds if RANK in mapped.fold_axes(fold)]
-    if why_not_numbered(mapped, of_clusters, slots.lanes) is not None:
-        return slots
-    numbers = {fold.name: number for number, fold in enumerate(of_clusters)}
-    numbered = FoldSlots(slots.lanes, numbers)
-    return numbered if _fits(mapped, placements, numbered, room) else slots
+    for in_turns in (False, True):
+        if why_not_numbered(mapped, of_clusters, slots.lanes, in_turns=in_turns) is None:
+            numbers = {fold.name: number for number, fold in enumerate(of_clusters)}
+            numbered = FoldSlots(slots.lanes, numbers, in_turns)
+            return numbered if _fits(mapped, placements, numbered, room) else slots
+    return slots
 
 
 def _folds(mapped: Mapped) -> list[Statement]:
@@ -90,13 +114,18 @@ def _folds(mapped: Mapped) -> list[Statement]:
 
 
 def why_not_numbered(
-    mapped: Mapped, folds: Sequence[Statement], lanes: Mapping[str, Loop]
+    mapped: Mapped,
+    folds: Sequence[Statement],
+    lanes: Mapping[str, Loop],
+    *,
+    in_turns: bool = False,
 ) -> str | None:
     """Return why *folds*, all those over clusters of the kernel, have no slots of their own.
 
     :arg lanes: the loops whose iterations one call of a fold folds.
+    :arg in_turns: there are two sets of slots, for every second turn.
     """
-    if not 2 <= len(folds) <= MOST_NUMBERED:
+    if not (1 if in_turns else 2) <= len(folds) <= MOST_NUMBERED:
         return f"{len(folds)} folds are over clusters"
     if any(mapped.scop.by_name[name].is_wide for name in mapped.paths):
         return "there is a barrier of the cluster"
@@ -106,13 +135,20 @@ def why_not_numbered(
         is_small = fold.reduction.dtype.size_bytes < _STORE_BYTES
         if is_small and not fold.reduction.operator.is_arg:
             return f"the values of {fold.name} are too small to be stored asynchronously"
-        if reason := _why_not_once(mapped, fold, lanes.get(fold.name)):
+        if in_turns and 0 not in mapped.fold_axes(fold):
+            return f"not every warp gives something to {fold.name}"
+        if reason := _why_not_once(mapped, fold, lanes.get(fold.name), in_turns):
             return reason
     return None
 
 
-def _why_not_once(mapped: Mapped, fold: Statement, lanes: Loop | None) -> str | None:
-    """Return why not every block calls *fold* once, and in one place of the text, or None."""
+def _why_not_once(
+    mapped: Mapped, fold: Statement, lanes: Loop | None, in_turns: bool
+) -> str | None:
+    """Return why not every block calls *fold* in one place of the text, and once there, or None.
+
+    Or, *in_turns*, several times, as often as the other blocks of its cluster.
+    """
     path = mapped.paths[fold.name]
     if any(loop.kind is LoopKind.LAST for loop in path):
         return f"one of the blocks runs {fold.name}"
@@ -121,7 +157,10 @@ def _why_not_once(mapped: Mapped, fold: Statement, lanes: Loop | None) -> str | 
     blocks = [loop for loop in path if loop.kind is LoopKind.BLOCK]
     others = [loop for loop in path if loop.kind not in MAPPED and loop is not lanes]
     block, other = (values_of(mapped.scop, fold.name, loops) for loops in (blocks, others))
-    if not block.reverse().apply_range(other).is_single_valued():
+    is_once = block.reverse().apply_range(other).is_single_valued()
+    if in_turns and (is_once or any(loop.kind is not LoopKind.SERIAL for loop in others)):
+        return f"a block runs {fold.name} once, or unrolled"
+    if not in_turns and not is_once:
         return f"a block runs {fold.name} several times"
     if not block.range().is_equal(_box([loop.width for loop in blocks])):
         return f"some blocks do not run {fold.name}"
@@ -152,7 +191,7 @@ def _is_split(loop: Loop) -> bool:
 def static_bytes(mapped: Mapped, placements: Placements, slots: FoldSlots) -> int:
     """Return a block's shared memory but for what a launch asks for: arrays, slots, counters."""
     arrays = array_bytes(mapped, placements, is_dynamic=False)
-    counters = _COUNTER_BYTES * MOST_NUMBERED if slots.numbers else 0
+    counters = 2 * _COUNTER_BYTES * MOST_NUMBERED if slots.numbers else 0
     return arrays + counters + sum(_slot_bytes(mapped, placements, slots).values())
 
 
@@ -198,7 +237,8 @@ def _slot_bytes(mapped: Mapped, placements: Placements, slots: FoldSlots) -> dic
         number = slots.numbers.get(fold.name)
         for lanes in _lanes_of_calls(fold, slots):
             call, size_bytes = _call(mapped, fold, lanes)
-            sizes[replace(call, is_first=is_first, number=number)] = size_bytes
+            sets = 2 if slots.in_turns and number is not None else 1
+            sizes[replace(call, is_first=is_first, number=number)] = sets * size_bytes
     return sizes
 
 
@@ -226,7 +266,7 @@ def slot_bytes_at_most(mapped: Mapped) -> int:
 def slot_bytes_of_each(mapped: Mapped) -> int:
     """Return what folds of one value each take if all have slots of their own, and are counted."""
     each = sum(_call(mapped, fold, 1)[1] for fold in _folds(mapped))
-    return max(slot_bytes_at_most(mapped), each + _COUNTER_BYTES * MOST_NUMBERED)
+    return max(slot_bytes_at_most(mapped), each + 2 * _COUNTER_BYTES * MOST_NUMBERED)
 
 
 def _lanes_of_calls(fold: Statement, slots: FoldSlots) -> tuple[int, ...]:

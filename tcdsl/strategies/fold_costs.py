@@ -4,7 +4,8 @@
     p(i,d) +=! x(i,d,j)    a thread goes over d: a fold for each of its values; unrolled, warps that
                            fold alone do theirs at once, and one call takes a power of two
 
-A fold within a warp has no barrier, one over the blocks of a cluster has its barrier instead.
+A fold within a warp has no barrier, one over the blocks of a cluster has its barrier instead, or in
+turns none but that which counts what is put (``schedule/fold_slots``).
 """
 
 from collections.abc import Iterator
@@ -46,7 +47,8 @@ def folds_of(problem: Problem, sketch: Sketch) -> Folds:
             continue
         is_narrow = axes == [0] and widths[name] <= WARP
         calls = _calls(problem, sketch, name, is_narrow=is_narrow)
-        has_barrier = widest > WARP and not is_narrow and axes != [RANK]
+        is_counted = RANK in axes and bool(sketch.turns)
+        has_barrier = widest > WARP and not is_narrow and axes != [RANK] and not is_counted
         over_blocks += calls if has_barrier else 0
         over_clusters += calls if RANK in axes else 0
         cycles += calls * fold_cycles(widths[name])

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.atomics import Updates, seconds_in_copies, seconds_in_memory, seconds_of_fold
+from tcdsl.costmodel.both_ways import IN_TURNS
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.prefetches import LEAST_BYTES, bytes_ahead
@@ -394,11 +395,12 @@ def _chain(problem: Problem, sketch: Sketch, grid: Grid, rounds: float) -> Chain
     loaded = (t for t in traffic_of(problem) if t.is_read and t.array not in sketch.resident)
     again = max((t.passes - 1 for t in loaded), default=0)
     copied = STAGED_CYCLES if sketch.is_staged else 0.0
+    barriers = (IN_TURNS if sketch.turns else 2.0) if grid.cluster > 1 else 0.0
     later = max(0, ceil(grid.threads / WARP) - problem.gpu.schedulers_per_multiprocessor)
     return Chain(
         l2_loads=again * ceil(rounds),
         block_barriers=2.0 * folds.over_blocks,
-        cluster_barriers=2.0 * folds.over_clusters if grid.cluster > 1 else 0.0,
+        cluster_barriers=barriers * folds.over_clusters,
         atomics=TICKET if _is_chunked(sketch) else 0.0,
         cycles=folds.cycles + WARP_CYCLES * later + copied,
     )

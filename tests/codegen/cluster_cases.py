@@ -45,7 +45,7 @@ def _launch(
 
 @dataclass(frozen=True)
 class ClusterCase:
-    """Each cluster folds, twice; over another cluster's values the second time.
+    """Each cluster folds, twice or in turns; over another cluster's values the next time.
 
     With *lanes* they fold vectors, with *ty* they fold columns of as many threads in each block;
     with *way* "xyc" all of these threads, with "c" what the block's first thread has.
@@ -59,6 +59,8 @@ class ClusterCase:
     ty: int = 0
     is_numbered: bool = False  # each round has slots of its own
     way: str = ""
+    rounds: int = ROUNDS
+    in_turns: bool = False  # every second round has the same slots
 
     @property
     def threads(self) -> int:
@@ -82,11 +84,11 @@ class ClusterCase:
 
         given = f"thread / {self.tx * ty} * {self.tx * ty}" if way == "c" else "thread"
 
-        def one_round(site: str) -> tuple[str, ...]:
+        def one_round(site: str, turns: str = "") -> tuple[str, ...]:
             return (
                 f"  const int from = (blockIdx.x + round) % {CLUSTERS} * {self.threads} + {given};",
                 f"  const int to = (round * {CLUSTERS} + blockIdx.x) * {self.threads} + thread;",
-                f"  const {type_} folded = {fold}{site}>({load});",
+                f"  const {type_} folded = {fold}{site}>({load}{turns});",
                 f"  {store}",
                 "}",
             )
@@ -98,7 +100,11 @@ class ClusterCase:
                 for turn in range(ROUNDS)
             ]
             return "\n".join((begin, thread, *(line for lines in rounds for line in lines), end))
-        head = f"for (int round = 0; round < {ROUNDS}; round++) {{"
+        head = f"for (int round = 0; round < {self.rounds}; round++) {{"
+        if self.in_turns:
+            begin, end = (f"tc_cluster_{call}<1, true>();" for call in ("begin", "end"))
+            turns = "uint32_t turns = 0;"
+            return "\n".join((begin, turns, thread, head, *one_round(", 0", ", turns"), end))
         return "\n".join(("tc_cluster_begin();", thread, head, *one_round(""), "tc_cluster_end();"))
 
     def launch(self, number: int) -> Launch:
@@ -118,7 +124,7 @@ class ClusterCase:
         given = by_column[:, :: self.tx * self.ty] if self.way == "c" else by_column
         folded = UFUNCS[self.op].reduce(given, axis=1, dtype=values.dtype, keepdims=True)
         whole = np.broadcast_to(folded, by_column.shape).reshape(values.shape)
-        return np.stack([np.roll(whole, -turn, axis=0) for turn in range(ROUNDS)])
+        return np.stack([np.roll(whole, -turn, axis=0) for turn in range(self.rounds)])
 
 
 def check_folds(run: Run, cases: list[ClusterCase]) -> None:
@@ -128,7 +134,7 @@ def check_folds(run: Run, cases: list[ClusterCase]) -> None:
     arrays: dict[str, Array] = {}
     for number, case in enumerate(cases):
         arrays[f"v{number}"] = values = case.values(number)
-        arrays[f"r{number}"] = np.zeros((ROUNDS, *values.shape), values.dtype)
+        arrays[f"r{number}"] = np.zeros((case.rounds, *values.shape), values.dtype)
     with np.errstate(all="ignore"):
         expected = [case.expected(arrays[f"v{n}"]) for n, case in enumerate(cases)]
     run(source_of(kernels, functions), arrays)

@@ -745,6 +745,7 @@ def test_folds_over_clusters_of_every_operator_and_type() -> None:
     chosen += [clusters.ClusterCase("f64", "min", 96, 4, lanes=2)]
     chosen += [clusters.ClusterCase("i32", "add", 512, 2)]
     chosen += [clusters.ClusterCase("f32", "add", 64, 4, lanes=n, is_numbered=True) for n in (0, 2)]
+    chosen += [clusters.ClusterCase("f32", "add", 64, 4, rounds=6, in_turns=True)]
     clusters.check_folds(emulate, chosen)
 
 

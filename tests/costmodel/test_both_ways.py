@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tcdsl.costmodel.both_ways import LEAST_ROWS, MOST_VALUES, BothWays, best_share
+from tcdsl.costmodel.both_ways import LEAST_ROWS, MOST_VALUES, BothWays, best_share, shares
 from tcdsl.costmodel.chip import load_chip
 
 # layernorm's backward of (16384, 4096) in float32: x, dy and two sums a column.
@@ -30,9 +30,24 @@ def test_short_rows_have_more_blocks_of_fewer_threads() -> None:
     assert short.threads < long.threads and short.beside > long.beside
 
 
+def test_rows_that_no_block_keeps_are_shared_by_the_least_cluster_that_does() -> None:
+    chip = load_chip("h200")
+    for groups, cluster in ((2048, 1), (4096, 2), (8192, 4), (16384, 8)):
+        long = replace(LONG, groups=groups, row_bytes=12 * 4 * groups)
+        found = list(shares(chip, long))
+        assert found and {share.cluster for share in found} == {cluster}
+        for share in found:
+            assert share.blocks * cluster <= share.beside * chip.multiprocessors
+            assert share.blocks * share.per_block >= long.pieces
+            assert cluster * share.threads * share.repeat >= groups
+            assert (cluster - 1) * share.threads * share.repeat < groups or cluster == 1
+
+
 def test_what_registers_do_not_hold_has_no_share() -> None:
-    assert best_share(load_chip("h200"), replace(LONG, groups=4096)) is None
+    assert best_share(load_chip("h200"), replace(LONG, groups=32768)) is None
     assert best_share(load_chip("h200"), replace(LONG, kept_bytes=400)) is None
+    without = replace(load_chip("h200"), blocks_per_cluster=1)
+    assert best_share(without, replace(LONG, groups=4096)) is None
 
 
 def test_few_rows_have_no_share() -> None:

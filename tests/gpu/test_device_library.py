@@ -362,13 +362,19 @@ def numbered(chosen: list[Any]) -> list[Any]:
     ]
 
 
+def in_turns(chosen: list[Any]) -> list[Any]:
+    """Return cases with folds in turns instead of those with slots of their own."""
+    of_turns = {"is_numbered": False, "in_turns": True, "rounds": 11}
+    return [replace(case, **of_turns) for case in numbered(chosen)]
+
+
 @pytest.mark.parametrize("shape", clusters.ALL_SHAPES)
 def test_folds_over_clusters(gpu_of_clusters: Gpu, shape: tuple[int, int]) -> None:
     chosen = [clusters.ClusterCase(dtype, op, *shape) for dtype, op in cases.FOLDED]
     chosen += [clusters.ClusterCase("f32", "add", *shape, lanes=lanes) for lanes in (1, 2, 4)]
     chosen += [clusters.ClusterCase("u8", "max", *shape, lanes=lanes) for lanes in (2, 4, 16)]
     chosen += [clusters.ClusterCase("f64", "min", *shape, lanes=2)]
-    chosen += numbered(chosen)
+    chosen += [*numbered(chosen), *in_turns(chosen)]
     clusters.check_folds(gpu_of_clusters.run, chosen)
 
 
@@ -390,7 +396,7 @@ def test_folds_over_clusters_of_blocks_along_two_axes(
     given = {"ty": ty, "way": way}
     chosen = [clusters.ClusterCase(dtype, op, tx, blocks, **given) for dtype, op in cases.FOLDED]
     chosen += [clusters.ClusterCase("f32", "add", tx, blocks, lanes=n, **given) for n in (2, 4)]
-    chosen += numbered(chosen)
+    chosen += [*numbered(chosen), *(in_turns(chosen) if way == "xyc" else ())]
     clusters.check_folds(gpu_of_clusters.run, chosen)
 
 

@@ -32,7 +32,7 @@ from tcdsl.schedule.fold_slots import (
     static_bytes,
     why_not_numbered,
 )
-from tcdsl.schedule.mapping import Mapped
+from tcdsl.schedule.mapping import RANK, Mapped
 from tcdsl.schedule.placement import Space
 from tcdsl.schedule.plan import Plan
 from tests.codegen.cubins import shared_bytes
@@ -175,6 +175,37 @@ def test_what_is_not_called_once_by_every_block(
     made = plan(*ROWS)
     kernel = Mapped(made.scop, changed(mapped(made).tree, change))
     assert reason in (why_not_numbered(kernel, folds_of(kernel), {}) or "")
+
+
+BOTH_WAYS = """def f(float(M,N) x, float(M,N) d) -> (e, c) {
+    r(i) +=! x(i,j) * x(i,j)
+    q(i) +=! d(i,j) * x(i,j)
+    e(i,j) = d(i,j) * r(i) + x(i,j) * q(i)
+    c(j) +=! d(i,j) * x(i,j) * r(i)
+}"""
+
+
+def test_folds_of_one_row_after_another_have_two_sets(cuda_unit: Callable[..., Any]) -> None:
+    made = cuda_unit(BOTH_WAYS, (2048, 16384), (2048, 16384)).done.plan
+    kernel = Mapped(made.scop, made.kernels[0].tree)
+    assert made.kernels[0].template == "row_column" and kernel.cluster > 1
+    slots = fold_slots(kernel, made.placements)
+    folds = [fold for fold in folds_of(kernel) if RANK in kernel.fold_axes(fold)]
+    assert slots.in_turns and list(slots.numbers) == [fold.name for fold in folds]
+    assert "several times" in (why_not_numbered(kernel, folds, {}) or "")
+    once = FoldSlots(slots.lanes, slots.numbers)
+    both, one = (static_bytes(kernel, made.placements, own) for own in (slots, once))
+    assert both > one
+    text = print_cuda(made).text
+    assert "tc_cluster_begin<2, true>();" in text and "uint32_t w_turns = 0;" in text
+    for number in (0, 1):
+        assert text.count(f", {number}>(") == 1
+    assert text.count(", w_turns)") == 2
+
+
+def test_what_is_called_once_has_no_turns(plan: MakePlan) -> None:
+    kernel = mapped(plan(*ROWS))
+    assert "once" in (why_not_numbered(kernel, folds_of(kernel), {}, in_turns=True) or "")
 
 
 def test_threads_in_turns_fold_again(plan: MakePlan) -> None:

@@ -115,6 +115,12 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> Chip:
     return replace(load_chip("h200"), multiprocessors=3)
 
 
+@pytest.fixture
+def crowded(eager: Chip) -> Chip:
+    """A chip whose blocks keep 512 elements of a row, 128 without vectors: clusters have more."""
+    return replace(eager, multiprocessors=12, threads_per_block=32, blocks_per_cluster=4)
+
+
 def crossing(unit: Any) -> list[Any]:
     """Return the kernels that go both ways."""
     return [k for k in unit.done.plan.kernels if k.template == "row_column"]
@@ -232,6 +238,22 @@ def test_right_in_other_types(dtype: str, check_emulated: CheckAll, eager: Chip)
 def test_right_for_heads(check_emulated: CheckAll, eager: Chip) -> None:
     shapes = [(2, 3, 5, 16), (1, 1, 7, 9), (4, 1, 1, 33), (3, 2, 4, 1)]
     check_emulated([(HEADS.format(t="float"), [shape, shape]) for shape in shapes], gpu=eager)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MATRICES)
+def test_right_where_clusters_share_rows(
+    name: str, check_emulated: CheckAll, cuda_unit: MakeUnit, crowded: Chip
+) -> None:
+    sizes = [(0, 131), (1, 131), (64, 129), (37, 192), (97, 263), (37, 516), (64, 1024), (5, 1021)]
+    source = MATRICES[name].format(t="float")
+    check_emulated([(source, shapes_of(name, *size)) for size in sizes], gpu=crowded)
+    found = [
+        kernel
+        for size in ((97, 263), (64, 1024))
+        for kernel in crossing(cuda_unit(source, *shapes_of(name, *size), gpu=crowded))
+    ]
+    assert any(" clusters of " in why for kernel in found for why in kernel.why)
 
 
 def test_right_with_gathered_rows(

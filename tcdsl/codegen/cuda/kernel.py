@@ -272,5 +272,5 @@ class KernelText:
         return CudaStatementPrinter(
             self.context, leaf, self.mapped,
             is_replicated(statement, self.placements), vectors,
-            self.slots.numbers.get(leaf.statement),
+            self.slots.own(leaf.statement),
         )  # fmt: skip

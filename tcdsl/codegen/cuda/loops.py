@@ -48,6 +48,7 @@ from tcdsl.errors import INTERNAL
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
 from tcdsl.poly.scop import PRODUCER
+from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.stitching import kept_axes
 
 
@@ -315,7 +316,7 @@ class LoopPrinter:
             for axis, n in zip(AXES, self.text.mapped.block, strict=True)
             if n > 1
         ]
-        calls = []
+        calls, cluster = [], self.text.mapped.cluster
         for prefetch in found:
             array = self.text.names.of("array", prefetch.array)
             terms: list[Code] = [
@@ -324,7 +325,11 @@ class LoopPrinter:
                 if factor
             ]
             terms += [code(prefetch.constant)] if prefetch.constant else []
+            part = prefetch.size_bytes // cluster
+            if cluster > 1:
+                of_part = part // self.text.scop.arrays[prefetch.array].dtype.size_bytes
+                terms.append(binary(of_part, "*", thread_index(RANK)))
             place = address(index(array, chain("+", terms)))
-            calls.append(Evaluate(call("tc_prefetch", place, prefetch.size_bytes)))
+            calls.append(Evaluate(call("tc_prefetch", place, part)))
         next_ = constant(self.text.index_type, "w_next", binary(node.variable, "+", 1))
         return [next_, If(both([*first, has_next]), tuple(calls))]

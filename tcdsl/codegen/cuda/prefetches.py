@@ -11,7 +11,8 @@ load.  There is a prefetch iff R(o, k) is a run of addresses of one length, for 
 has, whose first is affine in (o, k) and grows with k, and L does not write the array.  That is
 legal: R(o, k+1) is what the block loads if L has k+1.
 The memory is at work while the block folds and computes, which few blocks on a multiprocessor do
-not make up for.  How much all blocks may ask for is the kernel's (costmodel/prefetches).
+not make up for.  Each block of a cluster asks for an equal part of the run, whoever loads that.
+How much all blocks may ask for is the kernel's (costmodel/prefetches).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,14 +51,20 @@ def prefetches_of(
 
     :arg most_bytes: of all blocks together.
     """
-    # Each block of a cluster would load but a part of what the loop loads.
-    if not most_bytes or mapped.cluster > 1:
+    if not most_bytes:
         return {}
     around, below = _below_blocks(mapped.tree)
     serial = [n for n in below if isinstance(n, Loop) and n.kind is LoopKind.SERIAL]
     if not all(loop.has_one_turn for loop in around):
         return {}
-    found = {loop.name: list(_of(mapped.scop, [*around, loop], placements)) for loop in serial}
+    found = {
+        loop.name: [
+            prefetch
+            for prefetch in _of(mapped.scop, [*around, loop], placements)
+            if prefetch.size_bytes % (UNIT_BYTES * mapped.cluster) == 0
+        ]
+        for loop in serial
+    }
     blocks = prod(mapped.grid)
     return {
         name: ps

@@ -33,7 +33,7 @@ from dataclasses import replace
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import binary, both, template
 from tcdsl.codegen.ast.isl_code import CUDA
-from tcdsl.codegen.ast.nodes import Call, Evaluate, If, Node, Type
+from tcdsl.codegen.ast.nodes import Call, Declare, Evaluate, If, Literal, Node, Type, Variable
 from tcdsl.codegen.ast.opened_loops import lost_loops
 from tcdsl.codegen.ast.text import Line, lines
 from tcdsl.codegen.ast.walk import library_names
@@ -45,7 +45,7 @@ from tcdsl.codegen.cuda.memsets import memset_of
 from tcdsl.codegen.cuda.overlap import Start, starts_of
 from tcdsl.codegen.cuda.plan import PlanText
 from tcdsl.codegen.cuda.source import AnyLaunch, CudaSource, Memset, Overlap
-from tcdsl.codegen.cuda.statements import thread_index
+from tcdsl.codegen.cuda.statements import TURNS, thread_index
 from tcdsl.codegen.passes.tidy import without_idle_braces
 from tcdsl.codegen.passes.uniformity import why_not_uniform
 from tcdsl.codegen.passes.waits import with_waits
@@ -150,8 +150,11 @@ class _KernelPrinter:
         if reason is not None:
             raise INTERNAL(where=f"printing {self.text.name}", what=reason, repro="the program")
         if self.text.mapped.cluster > 1:
-            count = len(self.text.slots.numbers)
-            slots = (Type(str(count)),) if count else ()
+            found = self.text.slots
+            slots = (Type(str(len(found.numbers))),) if found.numbers else ()
+            if found.in_turns:
+                slots = (*slots, Type("true"))
+                body = (Declare(Type("uint32_t"), (Variable(TURNS, Literal("0")),)), *body)
             begin, end = (Call(f"tc_cluster_{end}", template=slots) for end in ("begin", "end"))
             body = (Evaluate(begin), *body, Evaluate(end))
         touched = self.text.start.first_touched

@@ -70,6 +70,7 @@ from tcdsl.lang.comprehension import (
 from tcdsl.lang.types.dtypes import FLOAT32, FLOAT64
 from tcdsl.poly.scop import Access, Kind, Statement
 from tcdsl.records import dataclass
+from tcdsl.schedule.fold_slots import Slots
 from tcdsl.schedule.grid_phases import grid_barriers
 from tcdsl.schedule.mapping import RANK, Mapped
 from tcdsl.schedule.placement import Layout, Placement, is_private
@@ -81,6 +82,7 @@ _OPERATORS = {
 _AXIS_NAMES = "xyzc"  # c: of a cluster
 _BARRIER = Call("__syncthreads", participants="xyz")
 _CLUSTER_BARRIER = Call("tc_cluster_sync", participants="xyzc")
+TURNS = "w_turns"  # of folds that are called in turns, two bits each
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +140,13 @@ class CudaStatementPrinter(StatementPrinter):
         mapped: Mapped,
         is_replicated: bool,
         vectors: Vectors | None = None,
-        number: int | None = None,  # of a fold with slots of its own
+        slots: Slots | None = None,  # of a fold that has its own
     ) -> None:
         super().__init__(context, leaf, None if vectors is None else vectors.conditions)
         self.mapped = mapped
         self.is_replicated = is_replicated
         self.vectors = vectors
-        self.number = number
+        self.slots = slots
 
     def is_common(self, expr: Expr) -> bool:
         """Return whether *expr* is the same for all values of some index."""
@@ -470,8 +472,9 @@ class CudaStatementPrinter(StatementPrinter):
         x, y, _ = self.mapped.block
         widths = [x, y, self.mapped.cluster] if "c" in axes else [x, y]
         stride = self.mapped.fold_stride(self.statement)
-        own = [stride] if stride > 1 else [] if self.number is None else [self.number]
-        found = template(function, [operator, *widths, *own], *parts)
+        own = [stride] if stride > 1 else [] if self.slots is None else [self.slots.number]
+        turns = [Name(TURNS)] if self.slots is not None and self.slots.in_turns else []
+        found = template(function, [operator, *widths, *own], *parts, *turns)
         return replace(found, participants=participants(self.mapped, self.statement))
 
     def fold_at_once(self, variable: str, width: int) -> Code:

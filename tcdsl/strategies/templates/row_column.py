@@ -44,6 +44,7 @@ class RowColumnConfig:
     per_block: int  # values of the longest axis of rows that a block has
     resident_blocks: int  # of a multiprocessor
     vector: int = 1  # elements of a vector
+    cluster: int = 1  # blocks that share a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ def space(problem: Problem) -> Iterator[RowColumnConfig]:
     others = sorted(shares(problem.gpu, directions_of(problem, found)), key=lambda s: s.seconds)
     for share in dict.fromkeys((best, *others[:MOST_CONFIGS])):
         yield RowColumnConfig(
-            share.threads, share.repeat, share.per_block, share.beside, found.vector
-        )
+            share.threads, share.repeat, share.per_block, share.beside, found.vector, share.cluster
+        )  # fmt: skip
 
 
 def schedule(problem: Problem, config: RowColumnConfig) -> Sketch:
@@ -83,14 +84,15 @@ def schedule(problem: Problem, config: RowColumnConfig) -> Sketch:
     found = crossing_of(problem)
     assert found is not None, "why_not"
     lanes = {
-        name: Lane(dim, 0, config.threads, config.vector, config.repeat)
+        name: Lane(dim, 0, config.threads, config.vector, config.repeat, config.cluster)
         for name, dim in found.lanes.items()
     }
     resident = resident_arrays(problem, found.lanes, found.length)
     kept = f"rows of {', '.join(resident)} and " if resident else ""
     blocks = -(-problem.extent(found.mixed[0]) // config.per_block)
+    sharing = "blocks" if config.cluster == 1 else f"clusters of {config.cluster} blocks"
     why = (
-        f"rows and columns: {blocks} blocks over chunks of {config.per_block} of"
+        f"rows and columns: {blocks} {sharing} over chunks of {config.per_block} of"
         f" {problem.name_of(found.mixed[0])}, {config.threads} threads a row;"
         f" {kept}the sums of columns in registers"
     )

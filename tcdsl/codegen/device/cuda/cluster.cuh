@@ -25,7 +25,13 @@
  * between them, have slots of their own.  Nobody reads them before, so nobody is waited for but at
  * the first, for having started; and what is put arrives at a barrier of the memory's own (an
  * mbarrier counts its bytes), which takes no fence of the GPU.  Nobody ends before all has arrived
- * that is put to it.  The emulator runs them as it runs the others. */
+ * that is put to it.  The emulator runs them as it runs the others.
+ *
+ * Of folds that are called in turns, in one order by all blocks (tc_cluster_begin<SITES, true>), the
+ * last argument tells how often: two bits a number.  They have two sets of slots, and use each in
+ * every second turn.  Who puts something there has waited for the turn between, for which all warps
+ * of all blocks have put what they had, and so have read before.  Two turns never count at one door:
+ * nobody is two turns ahead.  So along xc and xyc alone, where every warp puts something. */
 
 /* ---- the barrier and the memory of other blocks -------------------------------------------- */
 
@@ -123,7 +129,7 @@ constexpr int TC_MOST_SITES = 16;
 /* Where the bytes that are put to this block for fold number site are counted. */
 TC_FN uint32_t tc_cluster_door(int site)
 {
-  __shared__ uint64_t doors[TC_MOST_SITES];
+  __shared__ uint64_t doors[2 * TC_MOST_SITES]; /* of two turns */
   return (uint32_t)__cvta_generic_to_shared(doors + site);
 }
 TC_FN uint32_t tc_cluster_of(uint32_t own, int rank)
@@ -156,16 +162,17 @@ TC_FN void tc_cluster_expect(uint32_t door, int bytes)
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(door), "r"(bytes)
                : "memory");
 }
-TC_FN void tc_cluster_await(uint32_t door)
+TC_FN void tc_cluster_await(uint32_t door, uint32_t parity = 0)
 {
   asm volatile("{\n"
                ".reg .pred done;\n"
                "TC_AGAIN:\n"
-               "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n"
+               "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
                "@done bra TC_DONE;\n"
                "bra TC_AGAIN;\n"
                "TC_DONE:\n"
-               "}" ::"r"(door)
+               "}" ::"r"(door),
+               "r"(parity)
                : "memory");
 }
 #endif
@@ -216,6 +223,35 @@ TC_FN typename Op::type tc_fold_xyc_any(typename Op::type value)
   value = tc_join_slots<Op, BLOCKS * WARPS>(slots, thread);
   tc_cluster_arrive();
   return value;
+}
+
+/* The same in turns; *turns* counts those of every fold. */
+template <typename Op, int TX, int TY, int BLOCKS, int SITE>
+TC_FN typename Op::type tc_fold_xyc_turn(typename Op::type value, uint32_t &turns)
+{
+#ifdef __CUDA_ARCH__
+  static_assert(SITE < TC_MOST_SITES && sizeof(value) % 4 == 0, "no such site");
+  constexpr int WARPS = TX * TY / 32;
+  alignas(16) __shared__ typename Op::type slots[2][BLOCKS * WARPS];
+  const int thread = (int)threadIdx.x + (TY == 1 ? 0 : TX * (int)threadIdx.y);
+  const int lane = thread & 31, warp = thread >> 5;
+  const uint32_t turn = turns >> 2 * SITE & 3u, set = turn & 1u;
+  const uint32_t door = tc_cluster_door(2 * SITE + (int)set);
+  if (thread == 0) tc_cluster_expect(door, (int)sizeof(slots[0]));
+  value = tc_fold_lanes<Op, 32>(value, thread);
+  if (lane < BLOCKS) {
+    const uint32_t own =
+      (uint32_t)__cvta_generic_to_shared(&slots[set][(int)blockIdx.z * WARPS + warp]);
+    tc_put_words<sizeof(value) / 4>(
+      tc_cluster_of(own, lane), reinterpret_cast<const uint32_t *>(&value),
+      tc_cluster_of(door, lane));
+  }
+  tc_cluster_await(door, turn >> 1);
+  turns ^= (turn ^ (turn + 1u & 3u)) << 2 * SITE;
+  return tc_join_slots<Op, BLOCKS * WARPS>(slots[set], thread);
+#else
+  return tc_fold_xyc_any<Op, TX, TY, BLOCKS>(value);
+#endif
 }
 
 template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1>
@@ -299,14 +335,19 @@ TC_FN typename Op::type tc_fold_yc_any(typename Op::type value)
 }
 
 /* ---- what kernels call --------------------------------------------------------------------- */
-template <int SITES = 0> TC_FN void tc_cluster_begin()
+template <int SITES = 0, bool TURNS = false> TC_FN void tc_cluster_begin()
 {
 #ifdef __CUDA_ARCH__
-  if constexpr (SITES > 0) return tc_cluster_open<SITES>();
+  if constexpr (TURNS) {
+    tc_cluster_open<2 * SITES>();
+    return tc_cluster_wait();
+  } else if constexpr (SITES > 0) {
+    return tc_cluster_open<SITES>();
+  }
 #endif
   tc_cluster_arrive_relaxed();
 }
-template <int SITES = 0> TC_FN void tc_cluster_end()
+template <int SITES = 0, bool TURNS = false> TC_FN void tc_cluster_end()
 {
 #ifdef __CUDA_ARCH__
   if constexpr (SITES > 0) return;
@@ -325,3 +366,24 @@ TC_FOLD(xc)
 TC_FOLD(xyc)
 TC_FOLD(yc)
 TC_FOLD(c)
+
+#define TC_FOLD_IN_TURNS(way)                                                                      \
+  template <typename Op, int TX, int TY, int BLOCKS, int SITE>                                     \
+  TC_FN typename Op::type tc_fold_##way(typename Op::type value, uint32_t &turns)                  \
+  {                                                                                                \
+    return tc_fold_xyc_turn<Op, TX, TY, BLOCKS, SITE>(value, turns);                               \
+  }                                                                                                \
+  template <typename Op, int TX, int TY, int BLOCKS, int SITE, int N>                              \
+  TC_FN tc_vec<typename Op::type, N> tc_fold_##way(                                                \
+    tc_vec<typename Op::type, N> value, uint32_t &turns)                                           \
+  {                                                                                                \
+    return tc_fold_xyc_turn<tc_op_lanes<Op, N>, TX, TY, BLOCKS, SITE>(value, turns);               \
+  }                                                                                                \
+  template <typename Better, int TX, int TY, int BLOCKS, int SITE, typename I>                     \
+  TC_FN tc_pair<typename Better::type, I> tc_argfold_##way(                                        \
+    typename Better::type value, I index, uint32_t &turns)                                         \
+  {                                                                                                \
+    return tc_fold_xyc_turn<tc_op_arg<Better, I>, TX, TY, BLOCKS, SITE>({value, index}, turns);    \
+  }
+TC_FOLD_IN_TURNS(xc)
+TC_FOLD_IN_TURNS(xyc)
