@@ -119,6 +119,16 @@ def test_the_cache_keeps_what_all_blocks_ask_for(
     assert ("tc_prefetch" in text) == is_asked_for
 
 
+def test_blocks_of_a_cluster_ask_for_a_part_each(cuda_unit: MakeUnit) -> None:
+    shape, gpu = (2000, 1024), replace(load_chip("h200"), threads_per_block=32)
+    unit = cuda_unit(BACKWARD, shape, shape, (1024,), gpu=gpu)
+    (launch, *_) = unit.source.launches
+    assert launch.cluster == 2
+    found = list(rows(unit.source.text))
+    assert [(array, size) for array, _, size in found] == [("y", 2048), ("dy", 2048)]
+    assert all(place.endswith(" + 512 * blockIdx.z") for _, place, _ in found)
+
+
 @pytest.mark.slow
 def test_results(check_emulated: CheckAll) -> None:
     check_emulated([

@@ -195,12 +195,18 @@ def test_folds_of_one_row_after_another_have_two_sets(cuda_unit: Callable[..., A
     assert "several times" in (why_not_numbered(kernel, folds, {}) or "")
     once = FoldSlots(slots.lanes, slots.numbers)
     both, one = (static_bytes(kernel, made.placements, own) for own in (slots, once))
-    assert both > one
+    assert both == one + 2 * 4 * kernel.threads[0] // 32 * kernel.cluster
     text = print_cuda(made).text
     assert "tc_cluster_begin<2, true>();" in text and "uint32_t w_turns = 0;" in text
     for number in (0, 1):
         assert text.count(f", {number}>(") == 1
     assert text.count(", w_turns)") == 2
+
+
+def test_columns_do_not_fold_in_turns(plan: MakePlan) -> None:
+    kernel = mapped(plan(*COLUMNS))
+    why = why_not_numbered(kernel, folds_of(kernel), {}, in_turns=True)
+    assert why is not None and why.startswith("not every warp")
 
 
 def test_what_is_called_once_has_no_turns(plan: MakePlan) -> None:
