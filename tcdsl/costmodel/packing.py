@@ -8,6 +8,7 @@ A copy of one element of a half type moves through registers.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.work import Chain, Work
@@ -29,24 +30,37 @@ def with_parts(work: Work, products: float) -> Work:
     return replace(work, instructions=work.instructions + PARTS * products)
 
 
+class Copied(NamedTuple):
+    """What loaders copy of an operand: *elements*, *vector* at once, *apart* in memory."""
+
+    elements: float
+    vector: int
+    is_along_terms: bool
+    apart: float  # from an element of a tile's line to its neighbour
+
+
 def with_loaders(
     work: Work,
-    copied: Sequence[tuple[float, int, bool]],
+    copied: Sequence[Copied],
     element_bytes: int,
     shared_sums: float,
     chip: Chip,
 ) -> Work:
     """Return *work* with packing loaders, and with *shared_sums* added up by a kernel after it.
 
-    :arg copied: elements of each operand, how many one copy moves, and whether along the terms.
+    Where a line's neighbours are apart in memory, each brings the rest of its sector along.
     """
-    more = 0.0
-    for elements, vector, is_along in copied:
-        each = (KEPT if is_along else DIVIDED) + (
-            BY_REGISTERS if vector * element_bytes < LEAST_COPY else 0
+    more, beside = 0.0, 0.0
+    for own in copied:
+        each = (KEPT if own.is_along_terms else DIVIDED) + (
+            BY_REGISTERS if own.vector * element_bytes < LEAST_COPY else 0
         )
-        more += each * elements / vector
-    work = replace(work, instructions=work.instructions + more)
+        more += each * own.elements / own.vector
+        fetched = min(own.apart * element_bytes, chip.sector_bytes)
+        beside += own.elements * max(0.0, fetched - element_bytes)
+    work = replace(
+        work, instructions=work.instructions + more, l2_bytes=work.l2_bytes + beside
+    )  # fmt: skip
     if not shared_sums:
         return work
     part_bytes = PART_BYTES * shared_sums

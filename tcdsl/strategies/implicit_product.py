@@ -48,11 +48,12 @@ class Loaded:
     """How a factor's tile is filled.
 
     A line of it goes along the terms, or along rows or columns; *vector* neighbours in it are
-    neighbours in memory, and there together.
+    neighbours in memory, and there together.  Others are *apart* elements from one another.
     """
 
     is_along_terms: bool
     vector: int
+    apart: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ def _loaded(
     is_along = near[1] < near[0]
     side = sides[1] if is_along else sides[0]
     inner = next((i for i in reversed(side.indices) if extents[i] > 1), side.indices[-1])
-    return Loaded(is_along, vector_of_factor(factor, array, extents, inner))
+    return Loaded(is_along, vector_of_factor(factor, array, extents, inner), min(near))
 
 
 def _apart(factor: Factor, array: Array, extents: Mapping[str, int], side: Merged) -> float:

@@ -8,7 +8,7 @@ says; operands are packed as for tensor cores, a line for each term.
 from collections.abc import Sequence
 
 from tcdsl.costmodel.chip import Chip
-from tcdsl.costmodel.packing import with_loaders
+from tcdsl.costmodel.packing import Copied, with_loaders
 from tcdsl.costmodel.tiles import Product, TileConfig, work_of_tiles
 from tcdsl.costmodel.work import Work
 from tcdsl.lang.types.dtypes import FLOAT32, DType
@@ -53,7 +53,7 @@ def work_on_threads(
     )  # fmt: skip
     work = work_of_tiles(product, config, chip)
     loads = [
-        (count, 1 if one.is_along_terms else one.vector, one.is_along_terms)
+        Copied(count, 1 if one.is_along_terms else one.vector, one.is_along_terms, one.apart)
         for count, one in copied
     ]
     return with_loaders(work, loads, product.element_bytes, 0, chip)

@@ -17,7 +17,7 @@ from typing import Any
 
 from tcdsl.costmodel.chip import Feature
 from tcdsl.costmodel.estimate import estimate
-from tcdsl.costmodel.packing import with_loaders, with_parts
+from tcdsl.costmodel.packing import Copied, with_loaders, with_parts
 from tcdsl.costmodel.tensor_tiles import TensorWork
 from tcdsl.costmodel.tiles import Product
 from tcdsl.costmodel.work import Work
@@ -341,7 +341,7 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         products = sizes[0] * config.tiles.block[1]
         plain = with_parts(plain, products)
     copied = [
-        (size, loaded.vector, loaded.is_along_terms)
+        Copied(size, loaded.vector, loaded.is_along_terms, loaded.apart)
         for size, loaded in zip(sizes, classes.loaded, strict=True)
     ]
     return with_loaders(plain, copied, dtype.size_bytes, shared, problem.gpu)
