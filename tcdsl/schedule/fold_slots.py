@@ -34,7 +34,7 @@ One fold alone has no number: on an H200 rmsnorm of (4096, 65536) float32 takes 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 import islpy as isl
@@ -46,6 +46,7 @@ from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, values_of
 from tcdsl.poly.scop import Kind, Statement
 from tcdsl.records import dataclass
 from tcdsl.schedule.fold_lanes import has_all_lanes, short_loop_around, why_not_at_once
+from tcdsl.schedule.joint_folds import joint_folds
 from tcdsl.schedule.mapping import RANK, Mapped
 from tcdsl.schedule.placement import Placements, Space
 from tcdsl.schedule.synchronisation import is_replicated
@@ -71,6 +72,7 @@ class FoldSlots:
     lanes: Mapping[str, Loop]  # the loop all of whose iterations one call may fold
     numbers: Mapping[str, int]  # of those with slots of their own, from 0 on in their order
     in_turns: bool = False  # whether these have two sets, and are called in turns
+    joint: Mapping[str, str] = field(default_factory=dict)  # the next fold that a call folds, too
 
     def own(self, name: str) -> Slots | None:
         """Return the slots of the fold *name* alone, None if it has those of all of its kind."""
@@ -95,11 +97,14 @@ def fold_slots(mapped: Mapped, placements: Placements, shared_bytes: int = 0) ->
         more = FoldSlots({**slots.lanes, fold.name: loop}, {})
         if _fits(mapped, placements, more, room):
             slots = more
+    more = replace(slots, joint=joint_folds(mapped, placements, slots.lanes))
+    if _fits(mapped, placements, more, room):
+        slots = more
     of_clusters = [fold for fold in folds if RANK in mapped.fold_axes(fold)]
     for in_turns in (False, True):
         if why_not_numbered(mapped, of_clusters, slots.lanes, in_turns=in_turns) is None:
             numbers = {fold.name: number for number, fold in enumerate(of_clusters)}
-            numbered = FoldSlots(slots.lanes, numbers, in_turns)
+            numbered = replace(slots, numbers=numbers, in_turns=in_turns)
             return numbered if _fits(mapped, placements, numbered, room) else slots
     return slots
 
@@ -271,6 +276,8 @@ def slot_bytes_of_each(mapped: Mapped) -> int:
 
 def _lanes_of_calls(fold: Statement, slots: FoldSlots) -> tuple[int, ...]:
     """Return how many lanes calls of *fold* have: where lanes are guarded, one after all."""
+    if fold.name in slots.joint:
+        return 1, 2
     loop = slots.lanes.get(fold.name)
     if loop is None or loop.extent is None:
         return (1,)
