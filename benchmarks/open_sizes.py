@@ -28,6 +28,7 @@ from tcdsl.runtime.size_classes import class_of, leading_sizes
 from tcdsl.runtime.timing import compare_cuda
 
 MOST_ELEMENTS = 2**26  # of all arguments together
+SPANS = (0, 16, 256, 4096, 65536, 1 << 20, 1 << 24, 1 << 28)  # three sizes are timed of each
 SOFTMAX = """
 def f(float(B, N) x) -> (y) {
     m(b) max=! x(b, n)
@@ -96,7 +97,7 @@ def _job(case: str, name: str, sizes: Mapping[str, int], head: Any) -> Iterator[
     if any(isinstance(d, str) and d not in sizes for each in dims for d in each):
         return
     each = sum(prod(sizes.get(d, d) for d in own) for own in dims) / max(sizes[name], 1)
-    ends = class_of(min(sizes[name], int(MOST_ELEMENTS / max(each, 1))))
+    ends = class_of(min(sizes[name], int(MOST_ELEMENTS / max(each, 1))), SPANS)
     if ends is None:
         return
     high = min(ends[1], int(MOST_ELEMENTS / max(each, 1)))
