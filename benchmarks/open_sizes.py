@@ -1,6 +1,7 @@
 """Kernels for classes of sizes beside kernels for one size: us on a GPU, and of a first call.
 
     python benchmarks/open_sizes.py [--seconds 80] [--workers 12] [--lines FILE] [--only NAME ...]
+                                    [--above 1.3]      at the end, all sizes with a greater ratio
     python benchmarks/open_sizes.py --products     batches through linear layers, and other products
 
 For each program of the library that has a leading size: the kernel for the size's class, and the
@@ -197,6 +198,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--lines", default="")
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--above", type=float, default=1.3)
     parser.add_argument("--products", action="store_true")
     options = parser.parse_args()
     stop = time.perf_counter() + options.seconds
@@ -205,6 +207,7 @@ def main() -> None:
     print(f"calls of softmax: {calls()}", flush=True)
     found = product_jobs() if options.products else jobs()
     chosen = [job for job in found if not options.only or job.case in options.only]
+    chosen.sort(key=lambda job: options.only.index(job.case) if options.only else 0)
     with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
         waiting = [(job, pool.submit(compiled, job)) for job in chosen]
         for job, future in waiting:
@@ -232,7 +235,8 @@ def main() -> None:
                 else ""
             )
             print(f"{job.case:28} {job.opened:3} {', '.join(parts)}{state}{note}", flush=True)
-    print("; ".join(text for _, text in sorted(slowest, reverse=True)[:16]))
+    above = [text for ratio, text in sorted(slowest, reverse=True) if ratio > options.above]
+    print(f"{len(above)} above {options.above}:", *above, sep="\n    ")
     if ratios:
         print(
             f"{len(ratios)} sizes: median {statistics.median(ratios):.3f}, most {max(ratios):.2f}"

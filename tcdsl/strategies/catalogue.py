@@ -13,6 +13,7 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import Estimate, estimate
 from tcdsl.costmodel.work import Work
 from tcdsl.records import dataclass
+from tcdsl.strategies.lesser_sizes import at_lesser_sizes
 from tcdsl.strategies.problem import Problem, nameless_analysis, own_analysis
 from tcdsl.strategies.template import Choice, Template
 from tcdsl.strategies.templates import (
@@ -42,6 +43,7 @@ from tcdsl.strategies.templates import (
 )
 from tcdsl.strategies.work import seconds_of, work_of
 
+BRIEF_SECONDS = 10e-6  # tiles that take less are weighed by time, where sizes are open
 ALIKE = 1.02  # times that differ by less are the same, as far as the estimate can tell
 
 TILES = (
@@ -119,6 +121,9 @@ def _fastest(problem: Problem) -> Choice:
     """Return the same where no template applies that the scheme asks for (LOOPS)."""
     every = choices(problem)
     first = next(every)
+    lesser = at_lesser_sizes(problem) if isinstance(problem.machine, Chip) else None
+    if lesser is not None and (first.template not in LIKELIEST or _is_brief(problem, first)):
+        return _fastest_at_both(problem, lesser)
     if first.template in LIKELIEST or not isinstance(problem.machine, Chip):
         return first
     least, found = inf, list[tuple[float, Choice]]()
@@ -128,6 +133,43 @@ def _fastest(problem: Problem) -> Choice:
             found.append((seconds_of(problem, sketch, ALIKE * least), choice))
             least = min(least, found[-1][0])
     return next(choice for seconds, choice in found if seconds <= ALIKE * least)
+
+
+def _is_brief(problem: Problem, choice: Choice) -> bool:
+    return seconds_of(problem, choice.template.schedule(problem, choice.config)) < BRIEF_SECONDS
+
+
+def _fastest_at_both(problem: Problem, lesser: Problem) -> Choice:
+    """Return the choice that is the closest to the fastest at the greatest sizes and at *lesser*.
+
+    Of one that is not for lesser sizes only the time at the greatest is weighed.
+    """
+    found, first = [], next(choices(problem)).template
+    for choice in choices(problem):
+        template, config = choice.template, choice.config
+        if template in LIKELIEST and template is not first:
+            continue
+        at_lesser = inf
+        if _is_for(lesser, choice):
+            at_lesser = seconds_of(lesser, template.schedule(lesser, config))
+        seconds = seconds_of(problem, template.schedule(problem, config))
+        found.append((seconds, at_lesser, choice))
+    least = min(seconds for seconds, _, _ in found)
+    least_at_lesser = min(at_lesser for _, at_lesser, _ in found)
+
+    def excess(seconds: float, at_lesser: float) -> float:
+        return max(seconds / least, 1 if at_lesser == inf else at_lesser / least_at_lesser)
+
+    best = min(excess(*times) for *times, _ in found)
+    return next(choice for *times, choice in found if excess(*times) <= ALIKE * best)
+
+
+def _is_for(problem: Problem, choice: Choice) -> bool:
+    """Return whether *choice* may be scheduled for *problem*; tiles must be among those offered."""
+    template, config = choice.template, choice.config
+    if template.why_not(problem) is not None:
+        return False
+    return template not in LIKELIEST or config in template.space(problem)
 
 
 def choices(problem: Problem) -> Iterator[Choice]:
