@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.codegen.cuda.source import Count, Launch, Room, workspace_at
+from tcdsl.codegen.cuda.counts import Count, Room, workspace_at
+from tcdsl.codegen.cuda.source import Launch
 from tcdsl.emulator import compile_emulated
 from tcdsl.executable.emulated import EmulatedExecutable
 from tcdsl.lang.ranges.roles_of_sizes import reduced_sizes

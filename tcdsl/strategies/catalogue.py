@@ -43,7 +43,7 @@ from tcdsl.strategies.templates import (
 )
 from tcdsl.strategies.work import seconds_of, work_of
 
-BRIEF_SECONDS = 10e-6  # tiles that take less are weighed by time, where sizes are open
+BRIEF_SECONDS = 6.5e-6  # of tiles: latencies are most of them
 ALIKE = 1.02  # times that differ by less are the same, as far as the estimate can tell
 
 TILES = (
@@ -73,6 +73,7 @@ CPU_TEMPLATES = (
     cpu_tile.TEMPLATE,
     cpu_row.TEMPLATE,
 )
+BRIEF_TILES = (tile_mma.TEMPLATE, tile_simt.TEMPLATE)
 LIKELIEST = (*LOOPS, PRIVATE, *TILES, *RAGGED, *LAST)  # of whose spaces the first is taken
 TEMPLATES: tuple[Template[Any], ...] = (*GPU_TEMPLATES, *LAST, *CPU_TEMPLATES)
 
@@ -122,8 +123,10 @@ def _fastest(problem: Problem) -> Choice:
     every = choices(problem)
     first = next(every)
     lesser = at_lesser_sizes(problem) if isinstance(problem.machine, Chip) else None
-    if lesser is not None and (first.template not in LIKELIEST or _is_brief(problem, first)):
+    if lesser is not None and first.template not in LIKELIEST:
         return _fastest_at_both(problem, lesser)
+    if lesser is not None and first.template in BRIEF_TILES:
+        return _unless_brief(problem, lesser, first)
     if first.template in LIKELIEST or not isinstance(problem.machine, Chip):
         return first
     least, found = inf, list[tuple[float, Choice]]()
@@ -135,25 +138,16 @@ def _fastest(problem: Problem) -> Choice:
     return next(choice for seconds, choice in found if seconds <= ALIKE * least)
 
 
-def _is_brief(problem: Problem, choice: Choice) -> bool:
-    return seconds_of(problem, choice.template.schedule(problem, choice.config)) < BRIEF_SECONDS
-
-
 def _fastest_at_both(problem: Problem, lesser: Problem) -> Choice:
     """Return the choice that is the closest to the fastest at the greatest sizes and at *lesser*.
 
     Of one that is not for lesser sizes only the time at the greatest is weighed.
     """
-    found, first = [], next(choices(problem)).template
-    for choice in choices(problem):
-        template, config = choice.template, choice.config
-        if template in LIKELIEST and template is not first:
-            continue
-        at_lesser = inf
-        if _is_for(lesser, choice):
-            at_lesser = seconds_of(lesser, template.schedule(lesser, config))
-        seconds = seconds_of(problem, template.schedule(problem, config))
-        found.append((seconds, at_lesser, choice))
+    found = [
+        (*_times(problem, lesser, choice), choice)
+        for choice in choices(problem)
+        if choice.template not in LIKELIEST
+    ]
     least = min(seconds for seconds, _, _ in found)
     least_at_lesser = min(at_lesser for _, at_lesser, _ in found)
 
@@ -164,12 +158,32 @@ def _fastest_at_both(problem: Problem, lesser: Problem) -> Choice:
     return next(choice for *times, choice in found if excess(*times) <= ALIKE * best)
 
 
-def _is_for(problem: Problem, choice: Choice) -> bool:
-    """Return whether *choice* may be scheduled for *problem*; tiles must be among those offered."""
+def _unless_brief(problem: Problem, lesser: Problem, tiles: Choice) -> Choice:
+    """Return *tiles*, unless these are brief, and something else takes half of their time or less.
+
+    Tiles of a few steps wait for latencies, which rows hide behind one another.
+    """
+    seconds, at_lesser = _times(problem, lesser, tiles)
+    if seconds > BRIEF_SECONDS or all(c.template in LIKELIEST for c in choices(problem)):
+        return tiles
+    other = _fastest_at_both(problem, lesser)
+    other_seconds, other_at_lesser = _times(problem, lesser, other)
+    is_quick = 2 * other_seconds <= seconds
+    return other if is_quick and (at_lesser == inf or 2 * other_at_lesser <= at_lesser) else tiles
+
+
+def _times(problem: Problem, lesser: Problem, choice: Choice) -> tuple[float, float]:
+    """Return the seconds of *choice* for both; inf where it is not for lesser sizes.
+
+    Tiles are for a problem iff they are among those offered.
+    """
     template, config = choice.template, choice.config
-    if template.why_not(problem) is not None:
-        return False
-    return template not in LIKELIEST or config in template.space(problem)
+    seconds = seconds_of(problem, template.schedule(problem, config))
+    if template.why_not(lesser) is not None:
+        return seconds, inf
+    if template in LIKELIEST and config not in template.space(lesser):
+        return seconds, inf
+    return seconds, seconds_of(lesser, template.schedule(lesser, config))
 
 
 def choices(problem: Problem) -> Iterator[Choice]:

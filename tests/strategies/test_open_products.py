@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.codegen.cuda.source import Count, TensorMap
+from tcdsl.codegen.cuda.counts import Count
+from tcdsl.codegen.cuda.source import TensorMap
 from tcdsl.lang.types.dtypes import BY_NAME
 from tcdsl.options import Options
 from tests.strategies.tile_configs import check_at_sizes

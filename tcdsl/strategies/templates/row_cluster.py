@@ -67,7 +67,6 @@ class ClusterRows:
     share: Share
     staged: tuple[str, ...]  # arrays that are copied to shared memory
     resident: tuple[str, ...]  # scratch arrays of which a thread keeps its part
-    is_dealt: bool = False  # ranks take values of the outer axis in turn
 
     @property
     def keeps_well(self) -> bool:
@@ -109,6 +108,11 @@ class ClusterRows:
             Piece(turn, share.repeat, roles[inner], self._turns),
             *(lanes if vector > 1 else ()),
         )
+
+    @property
+    def is_dealt(self) -> bool:
+        """Whether ranks take values of the outer axis in turn."""
+        return self.rows.is_open
 
     @property
     def _dealt_to(self) -> int:
@@ -296,13 +300,10 @@ def legal_rows(problem: Problem) -> ClusterRows | None:
     long_rows = LongRows(
         rows, extents, _value_bytes(scop, staged), len(staged), len(resident),
         min(problem.lane_vector(name, dim, resident) for name, dim in inner.items()), is_written,
-        has_inner_sums, _fold_bytes(shapes, dims),
+        has_inner_sums, _fold_bytes(shapes, dims), problem.is_open(outer),
     )  # fmt: skip
     share = next(shares(gpu, long_rows), None)
-    if share is None:
-        return None
-    is_dealt = problem.is_open(outer)
-    return ClusterRows(inner, outer, long_rows, share, staged, resident, is_dealt)
+    return None if share is None else ClusterRows(inner, outer, long_rows, share, staged, resident)
 
 
 def _fold_bytes(shapes: Mapping[str, Shape], names: Iterable[str]) -> int:

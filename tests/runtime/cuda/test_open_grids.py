@@ -7,14 +7,8 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.codegen.cuda.source import (
-    Count,
-    CudaSource,
-    Launch,
-    Overlap,
-    Parameter,
-    ParameterKind,
-)
+from tcdsl.codegen.cuda.counts import Count
+from tcdsl.codegen.cuda.source import CudaSource, Launch, Overlap, Parameter, ParameterKind
 from tcdsl.executable import cuda as cuda_executable
 from tcdsl.runtime.cuda import libraries
 
