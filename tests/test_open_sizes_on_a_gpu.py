@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.codegen.cuda.counts import Count, Room, workspace_at
+from tcdsl.codegen.cuda.counts import Count, Room, SharedCount, workspace_at
 from tcdsl.codegen.cuda.source import Launch
 from tcdsl.emulator import compile_emulated
 from tcdsl.executable.emulated import EmulatedExecutable
@@ -246,10 +246,13 @@ def test_counts_of_blocks_survive_the_cache() -> None:
     # (B - 1) / 4 + 1
     count = Count(1, 1, ((1, Count(4, -1, ((1, 0),))),))
     assert [count.at([n]) for n in (1, 4, 5, 256)] == [1, 1, 2, 64]
-    launch = Launch("k", (64, 2, 1), (32, 1, 1), 0, (), counts=((count,), (), ()))
+    shared = SharedCount(32, 64, (count,))
+    launch = Launch("k", (64, 2, 1), (32, 1, 1), 3000, (), counts=((count,), (), ()),
+                    shared_counts=(shared,))  # fmt: skip
     again = Launch.from_json(launch.to_json())
     assert again == launch
-    assert launch.at([9]).grid == (3, 2, 1)
+    assert launch.at([9]).grid == (3, 2, 1) and launch.at([9]).shared_bytes == 3000 - 61 * 32
+    assert launch.at([9]).at([9]).shared_bytes == 3000 - 61 * 32
     assert launch.at([1000]).grid == (64, 2, 1)  # the widths of loops are those of the class
 
 

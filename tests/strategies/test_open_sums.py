@@ -15,6 +15,16 @@ BATCHNORM = """def f(float(N,C,P) x) -> (y, mean) {
     v(c) +=! (x(n,c,p) - mean(c)) * (x(n,c,p) - mean(c))
     y(n,c,p) = (x(n,c,p) - mean(c)) * rsqrt(v(c) / (N * P) + 0.001)
 }"""
+BACKWARD = """def f(float(N,C,P) x, float(N,C,P) g) -> (y) {
+    s(c) +=! g(n,c,p)
+    t(c) +=! g(n,c,p) * x(n,c,p)
+    y(n,c,p) = g(n,c,p) - s(c) - x(n,c,p) * t(c)
+}"""
+GROUPNORM = """def f(float(N,G,D,P) x) -> (y) {
+    s(n,g) +=! x(n,g,d,p)
+    v(n,g) +=! (x(n,g,d,p) - s(n,g)) * (x(n,g,d,p) - s(n,g))
+    y(n,g,d,p) = (x(n,g,d,p) - s(n,g)) * rsqrt(v(n,g) + 0.001)
+}"""
 SOFTMAX = """def f(float(R,N) X) -> (Y) {
     m(i) max=! X(i,j)
     s(i) +=! exp(X(i,j) - m(i))
@@ -40,9 +50,10 @@ def drawn(*shape: int) -> Any:
 def chosen(source: str, x: Any, **config: Any) -> tuple[Any, Options]:
     """Return the function and options for its open kernel as *config* asks."""
     f = tcdsl.define(source).f
-    kernel = f.compile(x, target="emulate", options=OPEN).kernels[0]["why"][0]
+    args = [x] * len(f.comprehension.inputs)
+    kernel = f.compile(*args, target="emulate", options=OPEN).kernels[0]["why"][0]
     choices = {"format": "tcdsl choices", "version": 1, "kernels": [{"kernel": kernel, **config}]}
-    exe = f.compile(x, target="emulate", options=OPEN, choices=choices)
+    exe = f.compile(*args, target="emulate", options=OPEN, choices=choices)
     assert exe.opened == ("N",)
     return f, exe.options
 
@@ -70,6 +81,34 @@ def test_few_images_are_of_as_many_blocks() -> None:
     f, options = chosen(BATCHNORM, drawn(64, 2, 512), **config)
     text = f.compile(drawn(3, 2, 512), target="emulate", options=options).source
     assert "c1 + 8 * c3" in text and "8 * c1 + c3" not in text
+
+
+def test_a_launch_asks_for_the_shared_memory_of_its_call() -> None:
+    config = {"template": "row_cluster", "vector": 4, **CLUSTERS["one axis of threads"]}
+    f, options = chosen(BACKWARD, drawn(64, 2, 512), **config)
+    image = 4 * 512
+    for size, values in ((64, 8), (2, 1), (8, 1), (9, 2), (57, 8), (56, 7)):
+        x = drawn(size, 2, 512)
+        exe = f.compile(x, x, target="emulate", options=options).at([x, x])
+        assert exe.kernels[0]["shared"] == 2 * values * image
+    # The second array begins where the first ends at this size.
+    assert f"w_staged + 0 + {image} * " in exe.source
+
+
+@pytest.mark.parametrize("name", ["one axis of threads", "threads along both"])
+def test_folds_over_clusters_have_slots_of_their_own(name: str) -> None:
+    """The blocks of an open size's call run all folds: it was asked of those of the class."""
+    config = {"template": "row_cluster", "vector": 4, **CLUSTERS[name]}
+    length = 4 * config["threads"] * config["repeat"]
+    f, options = chosen(BATCHNORM, drawn(64, 2, length), **config)
+    exe = f.compile(drawn(3, 2, length), target="emulate", options=options)
+    assert "tc_cluster_begin<2>()" in exe.source
+    rows = tcdsl.define(GROUPNORM).f
+    x = drawn(3, 4, 40, 512)
+    exe = rows.compile(x, target="emulate", options=OPEN)
+    assert exe.opened == ("N",) and "if (c0 <" in exe.source
+    assert "tc_cluster_begin<2>()" in exe.source
+    check(rows, x, targets="emulate", options=OPEN)
 
 
 @pytest.mark.slow
