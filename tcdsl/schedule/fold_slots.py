@@ -24,6 +24,8 @@ are called in *turns*, and each has two sets of slots, one for every second turn
 Who writes to a set again has waited for the fold of the turn between, to which every warp of every
 block gives what it has after it has read: so along x, or x and y, alone.
 
+Of an open size the grid is that of the call: of all statements of the kernel, along each axis.
+
 isl must print the call in one place, too: no loop around sets iterations apart, and the instances
 are one basic set.  A kernel numbers all its folds over clusters or none, for there is no arrival at
 the cluster's barrier left that another could wait for; so it has no wide barrier either.  Values
@@ -35,6 +37,7 @@ One fold alone has no number: on an H200 rmsnorm of (4096, 65536) float32 takes 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from functools import reduce
 from typing import NamedTuple
 
 import islpy as isl
@@ -167,7 +170,7 @@ def _why_not_once(
         return f"a block runs {fold.name} once, or unrolled"
     if not in_turns and not is_once:
         return f"a block runs {fold.name} several times"
-    if not block.range().is_equal(_box([loop.width for loop in blocks])):
+    if not block.range().is_equal(_grid(mapped, blocks)):
         return f"some blocks do not run {fold.name}"
     if lanes is not None and not has_all_lanes(mapped, lanes):
         return f"some lanes of {fold.name} are guarded"
@@ -177,12 +180,25 @@ def _why_not_once(
     return None
 
 
-def _box(widths: Sequence[int]) -> isl.Set:
-    """Return the set of all points from 0 on that are less than *widths*."""
+def _grid(mapped: Mapped, blocks: Sequence[Loop]) -> isl.Set:
+    """Return the values of *blocks* in a launch: all below their widths, of open sizes the call's.
+
+    Whatever else a grid has are whole clusters that have nothing to do.
+    """
     box = isl.Set("{ [] }")
-    for width in widths:
-        box = box.flat_product(isl.Set(f"{{ [x] : 0 <= x < {width} }}"))
-    return box
+    context = mapped.scop.context
+    for loop in blocks:
+        values = isl.Set(f"{{ [x] : 0 <= x < {loop.width} }}").intersect_params(context)
+        if context.dim(isl.dim_type.param):
+            own = (values_of(mapped.scop, name, [loop]).range() for name in _on(mapped, loop))
+            values = reduce(isl.Set.union, own).coalesce()
+        box = box.flat_product(values)
+    return box.intersect_params(context)
+
+
+def _on(mapped: Mapped, loop: Loop) -> list[str]:
+    """Return the statements that *loop* is around."""
+    return [name for name, path in mapped.paths.items() if loop in path]
 
 
 def _is_split(loop: Loop) -> bool:
