@@ -128,11 +128,18 @@ def _with_kept_sums(before: Grouped, options: Options, gpu: Chip) -> Grouped:
 
 
 def _is_read_by_rows(scop: Scop, array: str, inside: Collection[str]) -> bool:
-    """Return whether a value of *array*, which is in memory, is read by many *inside* a kernel."""
+    """Return whether a value of *array*, which is in memory, is read by many *inside* a kernel.
+
+    Or says which element is updated: that would wait for what was just stored.
+    """
     own = scop.arrays[array]
     readers = [s for s in scop.statements if any(r.array == array for r in s.reads)]
     is_public = own.storage is Storage.ARGUMENT or any(s.name not in inside for s in readers)
-    rows = [s for s in readers if s.name in inside and len(s.indices) > own.rank]
+    rows = [
+        s
+        for s in readers
+        if s.name in inside and (len(s.indices) > own.rank or not s.write.is_exact)
+    ]
     return is_public and bool(rows)
 
 

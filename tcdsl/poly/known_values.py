@@ -1,7 +1,7 @@
 """Between which integers an array's elements lie, whatever the data: what needs no check.
 
     bin(i) = min(63, max(0, int32(x(i))))      bin in [0, 63]
-    first(i) argmax=! p(i,j)                   first in [0, N - 1]
+    first(i) argmax=! p(i,j)                   first in [0, N - 1], N > 0
     lut(image(i)), image of uint8              image in [0, 255]
 
 A gathered or scattered subscript whose values all lie within the array is checked nowhere, and
@@ -52,8 +52,8 @@ def with_known_values(
 def _stored(statement: Written, named: Named, arrays: Mapping[str, Array]) -> Values | None:
     """Return between which integers what *statement* stores lies, None if that is not known.
 
-    An extreme value's place is one of its candidates' only where there surely is one, and every
-    element of the box that is initialised has some.
+    The place of an extreme value is counted from the first candidate; it is -1 where there is none,
+    as for elements of the initialised box that no instance writes.
     """
     reduction = statement.reduction
     if not arrays[statement.target].dtype.is_integer:
@@ -65,7 +65,8 @@ def _stored(statement: Written, named: Named, arrays: Mapping[str, Array]) -> Va
     is_place = reduction.operator.is_arg and reduction.initialise and len(statement.reduced) == 1
     if is_conditional or not (is_place and is_whole):
         return None
-    return named.get(statement.reduced[0])
+    candidates = named.get(statement.reduced[0])
+    return None if candidates is None else Values(0, candidates.high - candidates.low)
 
 
 def named_values(bounds: Bounds, sizes: Mapping[str, int | None]) -> Named:

@@ -170,3 +170,38 @@ def test_what_has_no_copies_says_why(lower: Lower) -> None:
     scop = lower(SUMS.format(t="float", op="+="), (5, 6), (70,), (70, 6))
     (update,) = (s for s in scop.statements if s.value is not None and s.name == "S0")
     assert why_not_private(scop, update) == "its updates are not atomic"
+
+
+def test_threads_of_a_warp_update_banks_of_their_own(lower: Lower) -> None:
+    """Copies have neighbours along the threads, in rows that no padding makes longer."""
+    plan = plan_for_gpu(
+        lower(HISTOGRAM.replace("B", "64"), (262144, 96)), Options(), load_chip("h200")
+    )
+    (name,) = (
+        n for n in plan.placements if ".part" in n and plan.placements[n].space is Space.SHARED
+    )
+    assert plan.placements[name].extents[-2:] == (64, 32) and not plan.placements[name].padding
+    update = next(s for s in plan.scop.statements if s.write.array == name and s.value is not None)
+    assert sorted(update.write.inexact) == [plan.scop.arrays[name].rank - 2]
+
+
+def test_what_ends_copies_has_threads_along_the_target(cuda_unit: Any) -> None:
+    text = cuda_unit(HISTOGRAM.replace("B", "64"), (262144, 96), gpu=load_chip("h200")).source.text
+    (line,) = (x for x in text.splitlines() if "tc_atomic_add_i32(&bins[" in x)
+    assert "j * 64 + e1" in line
+    (before,) = (x for x in text.splitlines() if ", e1 = " in x)
+    thread = before.split(", e1 = ")[1].split()[0]
+    assert f"const int {thread} = (int)threadIdx.x;" in text
+
+
+def test_what_depends_on_whole_results_follows_copies(
+    copies: Chip, check_emulated: CheckAll
+) -> None:
+    """The store of a half type's sums reads what ends the copies, though all are in one block."""
+    check_emulated([(SUMS.format(t="half", op="+="), [(5, 6), places(70, 5), (70, 6)])], gpu=copies)
+
+
+def test_what_starts_copies_shares_a_launch(lower: Lower) -> None:
+    plan = plan_for_gpu(lower(COUNTS, (65536, 64)), Options(), load_chip("h200"))
+    starts, *names = (kernel.name for kernel in plan.kernels)
+    assert starts == "S1+S2_part2_init" and names[:2] == ["S0+first.store+S2", "S2_part2_add"]
