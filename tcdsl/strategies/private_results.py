@@ -32,6 +32,8 @@ from tcdsl.schedule.fusion import textual
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 
+SEVERAL = 8  # neighbours that threads take rather than others: a sector of memory
+
 
 def scattered_members(scop: Scop, members: Sequence[str]) -> tuple[str, ...]:
     """Return those of *members* that may update copies of their targets."""
@@ -61,21 +63,67 @@ def in_turns(scop: Scop, sketch: Sketch, name: str, per_block: int) -> Sketch:
         return sketch
     number = _turned(scop, sketch, name)
     assert number is not None, "nothing to take in turn"
+    threads = _threads_of(sketch, number)
+    if threads is not None:
+        return _in_turns_of_threads(sketch, (number, threads), per_block)
     loop = sketch.outer[number]
     pieces, remaining = {}, dict(sketch.remaining)
     for member, piece in loop.pieces.items():
-        old = piece.coordinate
-        count = -(-piece.extent // per_block)
-        pieces[member] = replace(
-            piece, coordinate=replace(old, div=old.div * per_block), extent=count,
-            width=min(piece.width, count),
-        )  # fmt: skip
-        turn = Piece(replace(old, mod=per_block), per_block, Role.PARALLEL, LoopKind.SERIAL)
+        pieces[member] = _shared_by_fewer(piece, per_block)
+        turn = Piece(
+            replace(piece.coordinate, mod=per_block), per_block, Role.PARALLEL, LoopKind.SERIAL
+        )
         remaining[member] = (turn, *remaining[member])
     outer = list(sketch.outer)
     outer[number] = OuterLoop(pieces, loop.kind)
     turns = (remaining[name][0],)
     return replace(sketch, outer=tuple(outer), remaining=remaining, turns=turns, layout=None)
+
+
+def _shared_by_fewer(piece: Piece, per_block: int) -> Piece:
+    """Return the loop over blocks *piece*, of blocks with *per_block* of its iterations each."""
+    old, count = piece.coordinate, -(-piece.extent // per_block)
+    coordinate = replace(old, div=old.div * per_block)
+    return replace(piece, coordinate=coordinate, extent=count, width=min(piece.width, count))
+
+
+def _threads_of(sketch: Sketch, number: int) -> int | None:
+    """Return which loop over threads goes over what a block of loop *number* has, if one does.
+
+    Threads that share nothing may go over several such parts as one, whose loads start together.
+    """
+    blocks = sketch.outer[number].pieces
+    if any(p.is_lane for partials in sketch.partials.values() for p in partials):
+        return None
+    for position, loop in enumerate(sketch.outer):
+        if loop.kind is LoopKind.THREAD and all(
+            piece.coordinate
+            == replace(blocks[name].coordinate, div=1, mod=blocks[name].coordinate.div)
+            and piece.width == blocks[name].coordinate.div
+            for name, piece in loop.pieces.items()
+        ):
+            return position
+    return None
+
+
+def _in_turns_of_threads(sketch: Sketch, numbers: tuple[int, int], per_block: int) -> Sketch:
+    """Return *sketch* with the loops of *numbers*, over blocks and threads, so many times longer.
+
+    By *per_block* parts: each thread takes every width-th element of all of them.
+    """
+    outer = list(sketch.outer)
+    for number, loop in zip(numbers, (outer[n] for n in numbers), strict=True):
+        pieces = {
+            name: _shared_by_fewer(piece, per_block)
+            if loop.kind is LoopKind.BLOCK
+            else replace(
+                piece, coordinate=replace(piece.coordinate, mod=piece.coordinate.mod * per_block),
+                extent=piece.extent * per_block,
+            )
+            for name, piece in loop.pieces.items()
+        }  # fmt: skip
+        outer[number] = replace(loop, pieces=pieces)
+    return replace(sketch, outer=tuple(outer), layout=None)
 
 
 def tiles_in_turn(scop: Scop, sketch: Sketch, name: str) -> int:
@@ -275,7 +323,9 @@ class _Digits:
     def over(self, axis: int, width: int) -> Piece:
         """Return the loop over the *width* threads of an axis: one of them, if nothing is left."""
         shared = Role.PARALLEL, LoopKind.THREAD, axis, width
-        share = next((s for s in reversed(self._shares) if self._left(s) > 1), None)
+        left_over = [s for s in reversed(self._shares) if self._left(s) > 1]
+        several = (s for s in left_over if self._left(s) >= SEVERAL)
+        share = next(several, max(left_over, key=self._left, default=None))
         if share is None:
             first = self._shares[0]
             return Piece(Coordinate(first.dim, first.low, self._used[first.dim]), 1, *shared)

@@ -180,7 +180,7 @@ def test_threads_of_a_warp_update_banks_of_their_own(lower: Lower) -> None:
     (name,) = (
         n for n in plan.placements if ".part" in n and plan.placements[n].space is Space.SHARED
     )
-    assert plan.placements[name].extents[-2:] == (64, 32) and not plan.placements[name].padding
+    assert plan.placements[name].extents[-2:] == (64, 96) and not plan.placements[name].padding
     update = next(s for s in plan.scop.statements if s.write.array == name and s.value is not None)
     assert sorted(update.write.inexact) == [plan.scop.arrays[name].rank - 2]
 
@@ -190,7 +190,7 @@ def test_what_ends_copies_has_threads_along_the_target(cuda_unit: Any) -> None:
     (line,) = (x for x in text.splitlines() if "tc_atomic_add_i32(&bins[" in x)
     assert "j * 64 + e1" in line
     (before,) = (x for x in text.splitlines() if ", e1 = " in x)
-    thread = before.split(", e1 = ")[1].split()[0]
+    thread = before.split(", e1 = ")[1].split()[0].rstrip(";")
     assert f"const int {thread} = (int)threadIdx.x;" in text
 
 
@@ -205,3 +205,12 @@ def test_what_starts_copies_shares_a_launch(lower: Lower) -> None:
     plan = plan_for_gpu(lower(COUNTS, (65536, 64)), Options(), load_chip("h200"))
     starts, *names = (kernel.name for kernel in plan.kernels)
     assert starts == "S1+S2_part2_init" and names[:2] == ["S0+first.store+S2", "S2_part2_add"]
+
+
+def test_threads_go_over_what_several_blocks_would_have(cuda_unit: Any) -> None:
+    """As one part: the loads of many elements start together, and no turn waits for its own."""
+    text = cuda_unit(
+        "def f(int32(K) y, int32(P) at) -> (y) { y(at(p) & 63) += 1 }", (64,), (1000000,),
+        gpu=load_chip("h200"),
+    ).source.text  # fmt: skip
+    assert "copies of the results of S0" in text and "#pragma unroll 16" in text
