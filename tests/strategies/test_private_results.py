@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tcdsl import library
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
 from tcdsl.plan.gpu_planner import plan_for_gpu
@@ -202,9 +203,17 @@ def test_what_depends_on_whole_results_follows_copies(
 
 
 def test_what_starts_copies_shares_a_launch(lower: Lower) -> None:
-    plan = plan_for_gpu(lower(COUNTS, (65536, 64)), Options(), load_chip("h200"))
+    plan = plan_for_gpu(lower(MEANS, (1000000, 32), (1000000, 64)), Options(), load_chip("h200"))
     starts, *names = (kernel.name for kernel in plan.kernels)
-    assert starts == "S1+S2_part2_init" and names[:2] == ["S0+first.store+S2", "S2_part2_add"]
+    assert starts == "S1+S3+S4_part2_init" and names[:2] == ["S0+near.store+S4", "S4_part2_add"]
+
+
+def test_what_a_fold_does_not_decide_is_loaded_before_it(cuda_unit: Any) -> None:
+    program = library.source_for(library.case("kmeans_step"), "float32")
+    shapes = (1000000, 32), (1000000, 64), (64,)
+    text = cuda_unit(program, *shapes, gpu=load_chip("h200")).source.text
+    (kernel,) = (k for k in text.split('extern "C"') if "tc_argfold_x" in k)
+    assert kernel.index("= x[") < kernel.index("tc_argfold_x") and "__syncthreads" not in kernel
 
 
 def test_threads_go_over_what_several_blocks_would_have(cuda_unit: Any) -> None:
@@ -213,4 +222,4 @@ def test_threads_go_over_what_several_blocks_would_have(cuda_unit: Any) -> None:
         "def f(int32(K) y, int32(P) at) -> (y) { y(at(p) & 63) += 1 }", (64,), (1000000,),
         gpu=load_chip("h200"),
     ).source.text  # fmt: skip
-    assert "copies of the results of S0" in text and "#pragma unroll 16" in text
+    assert "copies of the results of S0" in text and "w_turn0 < 15" in text
