@@ -28,7 +28,7 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.comprehension import Statement as Written
 from tcdsl.lang.ranges.index_bounds import UNKNOWN, Values, result_of
-from tcdsl.lang.types.dtypes import BOOL, DType, Kind
+from tcdsl.lang.types.dtypes import BOOL, UINT8, DType, Kind
 from tcdsl.poly.isl_utils import Extent, constant_bounds
 from tcdsl.poly.scop import Access, Array, Scop, Statement
 
@@ -112,7 +112,8 @@ def values_of(expr: Expr, named: Named, arrays: Mapping[str, Array]) -> Values:
                 return named[name]
             case Load(tensor=name):
                 own = arrays[name]
-                return own.values or range_of(own.dtype)
+                # A caller's bool may be any byte.
+                return own.values or range_of(UINT8 if own.dtype == BOOL else own.dtype)
         every = range_of(node.dtype)
         found = _result(node, operands)
         return found if _is_within(found, every) else every

@@ -66,6 +66,12 @@ def test_arrays_of_the_caller_are_any(lower: Lower) -> None:
     assert any(s.kind is Kind.CHECK for s in lower(text, (4,), (4,)).statements)
 
 
+def test_bytes_of_a_bool_are_any(lower: Lower) -> None:
+    """NumPy lets a caller have bools that are neither 0 nor 1."""
+    scop = lower("def f(bool(M) b, float(2) y) -> (z) { z(i) = y(int32(b(i))) }", (8,), (2,))
+    assert any(s.kind is Kind.CHECK for s in scop.statements)
+
+
 def test_neither_guards_nor_clamps(check_emulated: CheckAll, cuda_unit: Any) -> None:
     lut = "def f(uint8(N) x, float(256) t) -> (y) { y(i) = t(x(i)) }"
     counts = """def f(float(P,K) x) -> (int32(K) count) {
