@@ -12,7 +12,7 @@ cache.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
@@ -20,6 +20,7 @@ from tcdsl.costmodel.chip import Chip, Unit
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.work import Chain as Waits
 from tcdsl.costmodel.work import Work
+from tcdsl.poly.isl_utils import Extent, least, minus, quotient
 from tcdsl.poly.scop import Array, Stage
 from tcdsl.records import dataclass
 
@@ -112,11 +113,11 @@ class Tiles:
         grown = max(map(prod, self.extents_of_stages))
         return read, written, read * grown / prod(self.sizes)
 
-    def whole(self, number: int) -> int:
+    def whole(self, number: int) -> Extent:
         """Return how many tiles along the axis *number* no end of a stage cuts."""
-        size = self.sizes[number]
         stages = self.stages.values()
-        return min((s.ends[number] - s.reach[number][1]) // size for s in stages)
+        ends = (minus(s.ends[number], s.reach[number][1]) for s in stages)
+        return quotient(reduce(least, ends), self.sizes[number])
 
     def extents(self, reach: Sequence[tuple[int, int]]) -> tuple[int, ...]:
         """Return how many values a tile has along each axis of what reaches *reach*."""

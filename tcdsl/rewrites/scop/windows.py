@@ -43,7 +43,7 @@ def why_not_window(scop: Scop, statement: Statement) -> str | None:
         return "its results are not its left-hand indices"
     if any(read.array == statement.write.array for read in statement.reads):
         return "it reads what it writes"
-    window = statement.domain.project_out(isl.dim_type.set, 0, statement.n_left)
+    window = _window(statement)
     points = points_of_box(window)
     if points is None or not 1 <= points <= MOST_TERMS:
         return "its window is no small box"
@@ -63,6 +63,12 @@ def with_windows(scop: Scop, names: Collection[str]) -> Scop:
     return scop.with_statements(statements)
 
 
+def _window(statement: Statement) -> isl.Set:
+    """Return the points of the window of some result, at some values of the open sizes."""
+    window = statement.domain.project_out(isl.dim_type.set, 0, statement.n_left)
+    return window.project_out_all_params()
+
+
 def _is_product(statement: Statement, init: Statement, window: isl.Set, points: int) -> bool:
     """Return whether every result has the same *points* terms."""
     results = statement.domain.project_out(
@@ -79,7 +85,7 @@ def _unrolled(scop: Scop, statement: Statement) -> Statement:
     """Return the updates *statement* as one statement a result."""
     value, reduction = statement.value, statement.reduction
     assert value is not None and reduction is not None
-    window = statement.domain.project_out(isl.dim_type.set, 0, statement.n_left)
+    window = _window(statement)
     ranges = []
     for dim in range(len(statement.reduced)):
         bounds = constant_bounds(window, dim)
