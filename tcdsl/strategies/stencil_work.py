@@ -201,7 +201,7 @@ class _Counts:
         """Add what the instances of *stage* do, of which a tile has *extents*."""
         planes = tiles.planes
         slots = _slots(extents, config) * stage.along
-        of_planes, of_memory = _loads(stage, planes, tiles.names_inside, config.rows)
+        of_planes, of_memory, addresses = _loads(stage, planes, tiles.names_inside, config.rows)
         stores = stage.array in planes
         self.shared += slots * (of_planes + stores) * tiles.word_bytes
         simple = max(1, stage.operations)
@@ -211,7 +211,7 @@ class _Counts:
             special = self.operations.get(Unit.SPECIAL, 0.0)
             self.operations[Unit.SPECIAL] = special + slots * stage.calls
         each = simple + CALL_INSTRUCTIONS * stage.calls + of_planes + stores + 1
-        each += of_memory * ADDRESS_INSTRUCTIONS
+        each += of_memory + addresses * ADDRESS_INSTRUCTIONS
         self.instructions += slots * each
         self.longest += _turns(extents, config) * stage.along * each
 
@@ -239,8 +239,11 @@ def _turns(extents: Sequence[int], config: StencilConfig) -> int:
 @lru_cache(maxsize=1024)
 def _loads(
     stage: Stage, planes: frozenset[str], inside: frozenset[str], rows: int
-) -> tuple[float, float]:
-    """Return what an instance loads from planes and from memory, of *rows* that a thread has."""
+) -> tuple[float, float, int]:
+    """Return what an instance loads from planes and from memory, of *rows* that a thread has.
+
+    And of how many addresses in memory: at distances of one are the loads of an array.
+    """
     groups: dict[tuple[str, tuple[int, ...]], set[int]] = {}
     for name, distances in stage.reads:
         row = distances[-2] if len(distances) > 1 else 0
@@ -250,4 +253,5 @@ def _loads(
         loaded = min(rows * len(far), rows + max(far) - min(far)) / rows
         of_planes += loaded * (name in planes)
         of_memory += loaded * (name not in inside)
-    return of_planes, of_memory
+    addresses = {name for name, _ in groups if name not in inside}
+    return of_planes, of_memory, len(addresses)

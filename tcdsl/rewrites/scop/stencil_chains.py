@@ -20,10 +20,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from itertools import islice
+from math import frexp
 
 from tcdsl.lang.comprehension import (
     Binary,
     Call,
+    Cast,
+    Const,
     Expr,
     Index,
     Load,
@@ -40,6 +43,7 @@ from tcdsl.rewrites.scop.recomputation import writers_and_users
 
 LEAST_NEIGHBOURS = 32  # in memory, along an axis that is cut for its length alone
 DIVISION = 8  # operations of one
+INSTRUCTIONS = frozenset(("abs", "fabs", "fmax", "fmin", "max", "min"))  # calls that are one
 Reach = tuple[int, int]  # how far below a tile, and how far above its end: low <= 0 <= high or not
 
 
@@ -127,7 +131,10 @@ def _stage(scop: Scop, chain: Chain, statement: Statement) -> Stage:
         elif axis not in chain.stencil:
             along *= extent
     assert statement.value is not None
-    calls = sum(isinstance(node, Call) for node in walk(statement.value))
+    calls = sum(
+        isinstance(node, Call) and node.function not in INSTRUCTIONS
+        for node in walk(statement.value)
+    )
     return Stage(
         array, chain.reach[array], tuple(reads), _ends(scop, chain, statement), outside, along,
         _operations(statement.value), calls, statement.value.dtype.size_bytes == 8,
@@ -148,12 +155,19 @@ def _operations(value: Expr) -> int:
     match value:
         case Load():
             return 0
-        case Binary(op="/", dtype=dtype) if dtype.is_float:
+        case Binary(op="/", right=right, dtype=dtype) if dtype.is_float and not _is_power(right):
             return DIVISION + sum(map(_operations, children(value)))
         case Binary() | Unary() | Select() | Call():
             return 1 + sum(map(_operations, children(value)))
         case _:
             return sum(map(_operations, children(value)))
+
+
+def _is_power(divisor: Expr) -> bool:
+    """Return whether *divisor* is a power of two, so that a division by it is a product."""
+    while isinstance(divisor, Cast):
+        divisor = divisor.operand
+    return isinstance(divisor, Const) and abs(frexp(divisor.value)[0]) == 0.5
 
 
 class _Finder:

@@ -2,15 +2,20 @@
 
     s(i) +=! x(i + k) where k in 0:3    --->    s(i) = x(i) + x(i + 1) + x(i + 2)
 
+Of several axes the sums along all but the first are the terms of those along that: a thread that
+has rows i and i + 1 of a window of 3 x 3 adds row i + 1 of x for both at once::
+
+    (x(i,j) + x(i,j+1) + x(i,j+2)) + (x(i+1,j) + x(i+1,j+1) + x(i+1,j+2)) + ( ... )
+
 Legal iff the updates start from the identity, read nothing that they write, and run for every
 combination of a result and a point of the window; then any order of the terms may be taken.  A
 stage of a stencil then has one statement, without an accumulator to be cleared before it and kept
 beside it (rewrites/scop/overlapped_tiles.py), and neighbours of a thread share loads.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import product
+from functools import partial, reduce
 
 import islpy as isl
 
@@ -91,10 +96,7 @@ def _unrolled(scop: Scop, statement: Statement) -> Statement:
         bounds = constant_bounds(window, dim)
         assert bounds is not None
         ranges.append(range(bounds[0], bounds[1] + 1))
-    total: Expr | None = None
-    for point in product(*ranges):
-        term = _at(value, dict(zip(statement.reduced, point, strict=True)))
-        total = term if total is None else _joined(reduction.operator, total, term)
+    total = _total(reduction.operator, value, statement.reduced, ranges)
     domain = statement.domain.project_out(
         isl.dim_type.set, statement.n_left, len(statement.reduced)
     ).set_tuple_name(statement.name)
@@ -111,6 +113,19 @@ def _unrolled(scop: Scop, statement: Statement) -> Statement:
         reduction=None,
     )
     return with_own_reads(scop, new)
+
+
+def _total(
+    operator: Operator, value: Expr, indices: Sequence[str], ranges: Sequence[range]
+) -> Expr:
+    """Return the sum of *value* over *indices*: over the first, of those over the others."""
+    if not indices:
+        return value
+    terms = (
+        _total(operator, _at(value, {indices[0]: point}), indices[1:], ranges[1:])
+        for point in ranges[0]
+    )
+    return reduce(partial(_joined, operator), terms)
 
 
 def _at(value: Expr, point: dict[str, int]) -> Expr:
