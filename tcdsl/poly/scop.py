@@ -11,7 +11,7 @@ lexicographic) is the meaning; what a reduction may reorder is said by its :clas
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import cached_property
 
@@ -328,7 +328,7 @@ class Stage:
     array: str
     reach: tuple[tuple[int, int], ...]
     reads: tuple[tuple[str, tuple[int, ...]], ...]
-    ends: tuple[int, ...]  # of its indices, from where the first tile begins
+    ends: tuple[Extent, ...] = field(compare=False)  # of its indices, from the first tile's begin
     outside: int
     along: int
     operations: int  # of an instance, and of them
