@@ -323,3 +323,17 @@ def test_sizes_that_are_not_open_have_code_of_their_own(compilations: list[str])
         found = f(x, target="emulate", options=Options(dynamic_sizes=("B",)))
         np.testing.assert_array_equal(found, 2 * x)
     assert len(compilations) == 2
+
+
+@pytest.mark.parametrize(("inner", "width"), [(1024, 4), (1022, 2), (1021, 0)])
+def test_vectors_of_rows_whose_number_is_open(inner: int, width: int) -> None:
+    """The stride of what is around the open index is a multiple of a row's length."""
+    f = tcdsl.define("def f(float(A,N,B) x, float(B) w) -> (y) { y(a,n,b) = x(a,n,b) + w(b) }").f
+    options = Options(dynamic_sizes=("N",))
+    for size in (7, 2, 16):
+        x, w = drawn(3, size, inner), drawn(inner)
+        exe = f.compile(x, w, target="emulate", options=options)
+        assert exe.opened == ("N",)
+        assert ("tc_vstore(&y" in exe.source) == (width > 0)
+        assert not width or f"tc_vload<{width}>(&x" in exe.source
+        np.testing.assert_array_equal(exe(x, w), x + w)
