@@ -4,6 +4,8 @@ A line's program is planned again for its chip, and its candidates are found by 
 those that no space has any longer are left out.  The default is then what the compiler would take
 of those that were measured, as ``strategies/catalogue.fastest`` does: the first in its order of
 those whose predictions are alike, or the first of all where that is in a space of the likeliest.
+Spaces change, so that what it takes of all candidates may not have been measured; the summary has
+a line without these kernels.
 """
 
 import json
@@ -57,7 +59,11 @@ def again(lines: Iterable[Line]) -> Iterator[Line]:
         )
         if candidates:
             taken = _taken(candidates, list(known))
-            yield replace(line, candidates=candidates, default_us=taken["measured_us"])
+            chosen = {key for key, c in known.items() if c["is_chosen"]}
+            yield replace(
+                line, candidates=candidates, default_us=taken["measured_us"],
+                is_default_measured=not chosen.isdisjoint(map(_key, candidates)),
+            )  # fmt: skip
 
 
 def _taken(candidates: Sequence[Mapping[str, Any]], order: Sequence[str]) -> Mapping[str, Any]:

@@ -35,6 +35,7 @@ class Line:
     default_us: float
     candidates: tuple[Mapping[str, Any], ...]
     failed: tuple[str, ...] = ()  # wrong results, and errors
+    is_default_measured: bool = True  # or is it the best known of those that are
 
     @property
     def program(self) -> str:
@@ -142,7 +143,12 @@ def _medians(lines: Sequence[Line]) -> Iterator[str]:
     if orders:
         yield f"order of times that differ by 3 %, at the median: {statistics.median(orders):.2f}"
     ratios = [line.of_estimate for line in lines if line.of_estimate is not None]
-    for name, found in (("estimate", ratios), ("default", [line.of_default for line in lines])):
+    measured = [line.of_default for line in lines if line.is_default_measured]
+    for name, found in (
+        ("estimate", ratios),
+        ("default", [line.of_default for line in lines]),
+        (f"default, of the {len(measured)} kernels where it was measured", measured),
+    ):
         if found:
             near = [sum(ratio <= limit for ratio in found) for limit in (1.03, 1.1)]
             yield (

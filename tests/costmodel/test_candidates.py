@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -150,3 +150,15 @@ def test_the_estimate_has_the_order_of_all_measured_candidates() -> None:
 def test_the_estimate_has_the_order_of_measured_tiles() -> None:
     correlation, near = _judged(1, TILES)
     assert correlation > 0.8 and near > 0.75
+
+
+def test_choices_that_nobody_measured_are_counted_apart() -> None:
+    known = line((10.0, 11.0), (20.0, 22.0), 20.0)
+    text = candidates_lines.summary(
+        [known, replace(known, default_us=40.0, is_default_measured=False)]
+    )  # type: ignore[type-var]
+    assert (
+        "default, of the 1 kernels where it was measured: within 3 % of the fastest in 100 %"
+        in text
+    )
+    assert "default: within 3 % of the fastest in 50 %" in text

@@ -125,3 +125,14 @@ def test_operands_are_copied(
     templates = [kernel.template for kernel in unit.done.plan.kernels]
     assert "tile_implicit" in templates or name == "of a temporary"  # all in one kernel
     check_emulated([(source, shapes)])
+
+
+def test_lines_outside_the_result_cost_no_loads(cuda_unit: MakeUnit) -> None:
+    """Tiles of 64 channels, of which there are 32: warps leave out half of the lines."""
+    unit = cuda_unit(LAST.format(t="half"), (1024, 32, 7, 7))
+    us = {
+        (one["config"]["read"], one["config"]["written"]): one["predicted_us"]
+        for one in unit.done.plan.weighed[0].candidates()
+        if one["template"] == "transpose" and "predicted_us" in one
+    }
+    assert us[64, 64] < 1.3 * us[64, 32]

@@ -80,27 +80,32 @@ def _how(sides: Sides, config: TransposeConfig) -> Transposition:
 
 
 def _work(problem: Problem, sides: Sides, config: TransposeConfig) -> Work:
-    """Return what the kernel costs: whole tiles."""
+    """Return what the kernel costs.
+
+    Warps load along *read* and store along *written*: there tiles are whole, for lanes outside the
+    result are idle; lines outside it, the other way, are left out by whole warps.
+    """
     scop, statement = problem.scop, problem.shapes[problem.lead].statement
     batch = 1 if sides.batch is None else sides.batch.extent
-    blocks = batch
-    for side, size in ((sides.read, config.read), (sides.written, config.written)):
-        blocks *= -(-side.extent // size)
-    elements = float(blocks) * config.read * config.written
+    along = -(-sides.read.extent // config.read)
+    across = -(-sides.written.extent // config.written)
+    loaded = float(batch) * along * config.read * sides.written.extent
+    stored = float(batch) * across * config.written * sides.read.extent
     names = {load.tensor for load in sides.loads}
     element_bytes = sum(scop.arrays[name].dtype.size_bytes for name in names)
     read = {access.array for access in statement.reads}
     read_bytes = float(sum(scop.arrays[name].size_bytes() or 0 for name in read))
     written_bytes = float(scop.arrays[statement.write.array].size_bytes() or 0)
-    width, stored = sides.widths
-    accesses = len(names) * 2 / width + 1 / stored
+    width, stored_at_once = sides.widths
+    instructions = loaded * ACCESS * len(names) * 2 / width  # from memory, and to shared memory
+    instructions += stored * (ACCESS / stored_at_once + ELEMENT * len(names))
     tile_bytes = config.read * config.written * element_bytes
     return Work(
-        blocks, config.threads,
+        batch * along * across, config.threads,
         shared_bytes=tile_bytes,
         read_bytes=read_bytes, written_bytes=written_bytes,
-        shared_traffic_bytes=elements * (element_bytes + CONFLICTS * WORD * len(names)),
-        instructions=elements * (ACCESS * accesses + ELEMENT * len(names)),
+        shared_traffic_bytes=loaded * element_bytes + stored * CONFLICTS * WORD * len(names),
+        instructions=instructions,
         in_flight_bytes=max(1.0, tile_bytes / config.threads),
         chain=Chain(dram_loads=1, block_barriers=1),
         is_tiled=True,
