@@ -1,6 +1,7 @@
 """Kernels for classes of sizes beside kernels for one size: us on a GPU, and of a first call.
 
     python benchmarks/open_sizes.py [--seconds 80] [--workers 12] [--lines FILE] [--only NAME ...]
+                                    [--above 1.3]      at the end, all sizes with a greater ratio
     python benchmarks/open_sizes.py --products     batches through linear layers, and other products
 
 For each program of the library that has a leading size: the kernel for the size's class, and the
@@ -28,6 +29,7 @@ from tcdsl.runtime.size_classes import class_of, leading_sizes
 from tcdsl.runtime.timing import compare_cuda
 
 MOST_ELEMENTS = 2**26  # of all arguments together
+SPANS = (0, 16, 256, 4096, 65536, 1 << 20, 1 << 24, 1 << 28)  # three sizes are timed of each
 SOFTMAX = """
 def f(float(B, N) x) -> (y) {
     m(b) max=! x(b, n)
@@ -96,7 +98,7 @@ def _job(case: str, name: str, sizes: Mapping[str, int], head: Any) -> Iterator[
     if any(isinstance(d, str) and d not in sizes for each in dims for d in each):
         return
     each = sum(prod(sizes.get(d, d) for d in own) for own in dims) / max(sizes[name], 1)
-    ends = class_of(min(sizes[name], int(MOST_ELEMENTS / max(each, 1))))
+    ends = class_of(min(sizes[name], int(MOST_ELEMENTS / max(each, 1))), SPANS)
     if ends is None:
         return
     high = min(ends[1], int(MOST_ELEMENTS / max(each, 1)))
@@ -196,6 +198,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--lines", default="")
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--above", type=float, default=1.3)
     parser.add_argument("--products", action="store_true")
     options = parser.parse_args()
     stop = time.perf_counter() + options.seconds
@@ -204,6 +207,7 @@ def main() -> None:
     print(f"calls of softmax: {calls()}", flush=True)
     found = product_jobs() if options.products else jobs()
     chosen = [job for job in found if not options.only or job.case in options.only]
+    chosen.sort(key=lambda job: options.only.index(job.case) if options.only else 0)
     with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
         waiting = [(job, pool.submit(compiled, job)) for job in chosen]
         for job, future in waiting:
@@ -231,7 +235,8 @@ def main() -> None:
                 else ""
             )
             print(f"{job.case:28} {job.opened:3} {', '.join(parts)}{state}{note}", flush=True)
-    print("; ".join(text for _, text in sorted(slowest, reverse=True)[:16]))
+    above = [text for ratio, text in sorted(slowest, reverse=True) if ratio > options.above]
+    print(f"{len(above)} above {options.above}:", *above, sep="\n    ")
     if ratios:
         print(
             f"{len(ratios)} sizes: median {statistics.median(ratios):.3f}, most {max(ratios):.2f}"

@@ -7,10 +7,10 @@
 Both are kept.  Where another size starts to vary, there is one more compilation, with both open; so
 a function of n sizes compiles at most n + 1 times for each combination of types and layouts.
 
-On a GPU code is open within classes of sizes (runtime/size_classes.py), from the third value on:
+On a GPU code is open within classes of sizes (runtime/size_classes.py):
 
-    f(A[64, 8])  f(A[65, 8])     two kernels
-    f(A[66, 8])                  B has three values: one more, for B from 17 to 256
+    f(A[100, 8])                 a kernel for B = 100
+    f(A[101, 8])                 B has two values: one more, for B from 65 to 256
     f(A[200, 8])                 the same
 
 Where sizes cannot be left open, every combination of them is compiled by itself.
@@ -103,7 +103,7 @@ class _Family:
     # On a GPU: what is compiled for each combination of classes, or why nothing is.
     classes: dict[Any, Any] = field(default_factory=dict)
     values: dict[str, set[int]] = field(default_factory=dict)  # of the sizes that may be left open
-    narrow: frozenset[str] | None = None  # the sizes whose classes are, once they are asked for
+    reduced: frozenset[str] | None = None  # the lengths of what is, once they are asked for
     asked: frozenset[str] = frozenset()  # the sizes to be left open from the first call on
 
     def __post_init__(self) -> None:
@@ -131,7 +131,7 @@ class _Family:
     def _in_class(self, sized: SizedDef, specs: Specs) -> Executable:
         """Return code for a GPU: open within the classes of the sizes that are to be open."""
         names = self._names_to_open(sized)
-        classes = classes_of(sized.sizes, names, self._narrow(sized)) if names else None
+        classes = classes_of(sized.sizes, names, self._reduced(sized)) if names else None
         if not classes:
             return self._build(sized, specs)
         fixed = tuple((n, size) for n, size in sized.sizes.items() if n not in classes)
@@ -151,16 +151,17 @@ class _Family:
             known.add(sized.sizes[name])
             if len(known) == VALUES_BEFORE + 1:
                 self.opened |= {name}
-        return [name for name in sized.sizes if name in self.opened]
+        one = {name for name in self.asked if sized.sizes.get(name) == 1}  # a class of its own
+        return [name for name in sized.sizes if name in self.opened and name not in one]
 
-    def _narrow(self, sized: SizedDef) -> frozenset[str]:
-        """Return the sizes whose classes are narrow: of reduced ranges, and those tiles cut."""
+    def _reduced(self, sized: SizedDef) -> frozenset[str]:
+        """Return the sizes that are lengths of what is reduced."""
         with late_import():
-            from tcdsl.lang.ranges.roles_of_sizes import reduced_sizes, tiled_sizes
+            from tcdsl.lang.ranges.roles_of_sizes import reduced_sizes
 
-        if self.narrow is None:
-            self.narrow = reduced_sizes(sized.comprehension) | tiled_sizes(sized.comprehension)
-        return self.narrow
+        if self.reduced is None:
+            self.reduced = reduced_sizes(sized.comprehension)
+        return self.reduced
 
     def _class(self, sized: SizedDef, specs: Specs, classes: Mapping[str, tuple[int, int]]) -> Any:
         """Return the code of a class, or why there is none."""
@@ -244,6 +245,8 @@ class OpenExecutable(Executable):
         names = ", ".join(self.options.dynamic_sizes)
         why = f" ({self._first.why_not_open})" if self._first.why_not_open else ""
         text = self._first.explain()
+        if all(self._sized.sizes[name] == 1 for name in self.options.dynamic_sizes):
+            return f"{names} = 1: a class of its own, with code for one size\n{text}"
         return f"{names}: cannot be left open, other values are compiled{why}\n{text}"
 
     def at(self, args: Sequence[Any], given: Mapping[str, int] | None = None) -> Executable:

@@ -29,7 +29,7 @@ class Options:
     """The settings of one compilation; the defaults need no tuning.
 
     dynamic_sizes: size symbols that stay open, so that one kernel serves all their values.  On a
-        GPU one serves the values of a class: 1 to 16, 17 to 256, 257 to 4096, 4097 to 65536, ...
+        GPU one serves the values of a class: 1, 2 to 16, 17 to 64, 65 to 256, 257 to 1024, ...
     tile: tile sizes of the outer loops, outermost first; () lets the cost model choose.  On a CPU
         tiles run one after another; on a GPU each block computes one tile, of a few iterations per
         thread at most (with scheduler="isl" of any number).  Contractions choose their own tiles

@@ -41,6 +41,7 @@ LEAST_GROUPS = 32  # along the inner axis, so that threads have work
 MOST_REGISTERS = 64  # values that a thread keeps from one statement to the next, ...
 MOST_KEEPING = 256  # ... in blocks of so many threads, else their registers are too many
 _COUNTERS_BYTES = 1 << 10  # of folds with slots of their own, and what aligns them
+OPEN_PART = 2  # of the most bytes of an open row: what threads are chosen for
 MOST_VALUES = 4  # of the outer axis, of a thread, where threads are along both
 _INNER_THREADS = (2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -87,6 +88,7 @@ class LongRows:
     is_written: bool
     has_inner_sums: bool = False  # sums along the inner axis, a result for each value of the outer
     fold_bytes: int = 0  # of one value of each sum
+    is_open: bool = False  # the outer axis is as long as that at the most
 
     @property
     def length(self) -> int:
@@ -124,7 +126,8 @@ def best_share(gpu: Chip, rows: LongRows) -> Share | None:
     if groups < LEAST_GROUPS or rows.has_inner_sums:
         return next(shares_of_both_axes(gpu, rows), None)
     values = groups * rows.vector * (1 if rows.is_split else per) * rows.n_kept
-    beside = max(1, gpu.shared_bytes_per_block // max(1, rows.row_bytes // cluster))
+    own_bytes = rows.row_bytes // (OPEN_PART if rows.is_open else 1) // cluster
+    beside = max(1, gpu.shared_bytes_per_block // max(1, own_bytes))
     wanted = int(THREADS * gpu.threads_per_multiprocessor) // beside
     least = -(-values // MOST_REGISTERS)
     threads = (_even_threads if rows.is_split else busy_threads)(groups, wanted, least)

@@ -63,7 +63,7 @@ TILED_CHUNK_VALUES = 128  # of a reduced axis that are worth a block of their ow
 
 # --- stencils ----------------------------------------------------------------------------
 
-STENCIL_ADDRESS_INSTRUCTIONS = 5  # of a load from memory, beside those from shared memory
+STENCIL_ADDRESS_INSTRUCTIONS = 4  # of an array in memory, beside its loads
 
 # --- loads -------------------------------------------------------------------------------
 

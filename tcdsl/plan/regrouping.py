@@ -5,6 +5,7 @@ a temporary that is more than its sources   is computed again from these, not st
 sums of exponentials                        in chunks of rows, where no block holds one
 what rows read of their own sums            in a temporary, stored for others   (kept sums)
 what columns sum of rows beside them        likewise
+a temporary's row that others read too      likewise, where registers keep it
 """
 
 from collections.abc import Collection
@@ -22,6 +23,7 @@ from tcdsl.schedule.trace import record
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.problem import Problem, Scheme
 from tcdsl.strategies.row_chunks import in_chunks
+from tcdsl.strategies.templates import row
 from tcdsl.strategies.templates.row_cluster import cluster_rows
 from tcdsl.strategies.templates.row_column import share_of
 
@@ -111,6 +113,7 @@ def _with_kept_sums(before: Grouped, options: Options, gpu: Chip) -> Grouped:
             writers = [s for s in scop.statements if any(w.array == array for w in s.writes)]
             inside = {*group.members, *(s.name for s in writers if s.kind is Kind.INIT)}
             is_read = _is_read_by_rows(scop, array, inside) or _is_added_up(problem, array, inside)
+            is_read = is_read or _is_kept_by_rows(problem, array)
             if not is_read and not (is_crossing and _is_read_again(scop, array, inside)):
                 continue
             if why_not_written_back(scop, array, inside) is None:
@@ -125,11 +128,18 @@ def _with_kept_sums(before: Grouped, options: Options, gpu: Chip) -> Grouped:
 
 
 def _is_read_by_rows(scop: Scop, array: str, inside: Collection[str]) -> bool:
-    """Return whether a value of *array*, which is in memory, is read by many *inside* a kernel."""
+    """Return whether a value of *array*, which is in memory, is read by many *inside* a kernel.
+
+    Or says which element is updated: that would wait for what was just stored.
+    """
     own = scop.arrays[array]
     readers = [s for s in scop.statements if any(r.array == array for r in s.reads)]
     is_public = own.storage is Storage.ARGUMENT or any(s.name not in inside for s in readers)
-    rows = [s for s in readers if s.name in inside and len(s.indices) > own.rank]
+    rows = [
+        s
+        for s in readers
+        if s.name in inside and (len(s.indices) > own.rank or not s.write.is_exact)
+    ]
     return is_public and bool(rows)
 
 
@@ -145,6 +155,20 @@ def _is_added_up(problem: Problem, array: str, inside: Collection[str]) -> bool:
     is_sum = any(s.write.array == array for s in updates)
     is_read = any(s in users for s in updates)
     return is_public and is_sum and is_read and own.rank > len(problem.parallel)
+
+
+def _is_kept_by_rows(problem: Problem, array: str) -> bool:
+    """Return whether registers would keep a row of *array*, a temporary of other kernels as well.
+
+    Its reader would wait for what its own thread has stored.
+    """
+    users = [s for s in problem.scop.statements if any(r.array == array for r in s.reads)]
+    is_temporary = problem.scop.arrays[array].storage is Storage.SCRATCH
+    is_public = any(s.name not in problem.group.members for s in users)
+    if not (is_temporary and is_public) or row.why_not(problem) is not None:
+        return False
+    own = row.row_of_problem(problem)
+    return own.is_kept and array in own.resident
 
 
 def _is_read_again(scop: Scop, array: str, inside: Collection[str]) -> bool:

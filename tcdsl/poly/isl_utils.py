@@ -88,13 +88,18 @@ def times(one: Extent, factor: int) -> Extent:
     return one * factor if isinstance(one, int) else one.scale_val(val(factor))
 
 
+def quotient(one: Extent, divisor: int) -> Extent:
+    """Return ``one // divisor``, rounded down."""
+    return one // divisor if isinstance(one, int) else one.scale_down_val(val(divisor)).floor()
+
+
 def whole_tiles(end: Extent, size: int, first: int = 0) -> Extent:
     """Return the end of the tiles of *size* values, from *first* on, that reach *end*."""
     if isinstance(end, int):
         return first - (first - end) // size * size
     count = plus(end, size - 1 - first)
     assert isinstance(count, isl.PwAff)
-    found = plus(count.scale_down_val(val(size)).floor().scale_val(val(size)), first)
+    found = plus(times(quotient(count, size), size), first)
     assert isinstance(found, isl.PwAff)
     most = greatest(found)  # one tile is no function of the size
     return found if most is None or not found.min_val().eq(val(most)) else most

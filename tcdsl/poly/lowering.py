@@ -39,6 +39,7 @@ from tcdsl.poly.isl_utils import (
     val,
     within_bounds,
 )
+from tcdsl.poly.known_values import is_value_inside, named_values, with_known_values
 from tcdsl.poly.scop import (
     Access,
     Array,
@@ -86,6 +87,7 @@ def lower_comprehension(
     sizes: Mapping[str, int | None] = dict(special.sizes)
     context = context_of(special)
     statements: list[Statement] = []
+    targets = [statement.target for statement in comprehension.statements]
     for statement, ranges in zip(comprehension.statements, special.ranges, strict=True):
         bounds: dict[str, Bounds] = {n: (r.start, r.stop) for n, r in ranges.items()}
         if statement.reduction is not None and statement.reduction.operator.is_arg:
@@ -96,6 +98,8 @@ def lower_comprehension(
         lowered = lowering.lower(check_gathers)
         if needs_wide_accumulators(statement, arrays, bounds):
             lowered = _through_wide(lowered, statement, sizes, arrays)
+        if targets.count(statement.target) == 1:
+            arrays |= with_known_values(arrays, statement, named_values(bounds, sizes))
         statements += lowered
     statements = _without_repeated_checks(statements)
     return Scop(comprehension.name, arrays, tuple(statements), context, sizes)
@@ -290,7 +294,7 @@ class StatementLowering:
         for touched in (*writes, *body.reads):
             place = touched.array, touched.subscripts
             alternatives = guarded.get(place, [()] if touched is body.write else [])
-            for guards in alternatives if touched.inexact else ():
+            for guards in alternatives if self._may_be_outside(touched) else ():
                 under = (*conditions, *guards)
                 if any(set(before) <= set(under) for before in known.get(place, ())):
                     continue
@@ -302,10 +306,19 @@ class StatementLowering:
                 checks.append(replace(check, span=span))
         return checks
 
+    def _may_be_outside(self, touched: Access) -> list[int]:
+        """Return the dimensions along which data may choose an element that is not there."""
+        named, array = named_values(self.bounds, self.sizes), self.arrays[touched.array]
+        return [
+            dim
+            for dim in sorted(touched.inexact)
+            if not is_value_inside(touched.subscripts[dim], array, dim, named, self.arrays)
+        ]
+
     def _check(
         self, name: str, body: Statement, access_: Access, guards: tuple[Expr, ...]
     ) -> Statement:
-        checked = tuple((dim, access_.subscripts[dim]) for dim in sorted(access_.inexact))
+        checked = tuple((dim, access_.subscripts[dim]) for dim in self._may_be_outside(access_))
         used = {
             node.name
             for expr in (*guards, *(subscript for _, subscript in checked))

@@ -11,13 +11,14 @@ lexicographic) is the meaning; what a reduction may reorder is said by its :clas
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 from enum import StrEnum
 from functools import cached_property
 
 import islpy as isl
 
 from tcdsl.lang.comprehension import Expr, Load, Reduction, walk
+from tcdsl.lang.ranges.index_bounds import Values
 from tcdsl.lang.types.dtypes import DType
 from tcdsl.poly.isl_utils import Extent, greatest
 from tcdsl.records import dataclass
@@ -67,7 +68,8 @@ class Array:
     """An array: its box is ``[origin, origin + shape)``; open extents are functions of the sizes.
 
     *strides* are in elements, one a dimension, or None for row-major without gaps.  An array with
-    a *memory* is another view of the argument of that name.
+    a *memory* is another view of the argument of that name.  *values* are those between which its
+    integers lie, where more is known than their type (known_values).
     """
 
     name: str
@@ -80,6 +82,7 @@ class Array:
     strides: tuple[Stride, ...] | None = None
     skew: Skew | None = None
     memory: str = ""
+    values: Values | None = None
 
     @property
     def argument(self) -> str:
@@ -325,7 +328,7 @@ class Stage:
     array: str
     reach: tuple[tuple[int, int], ...]
     reads: tuple[tuple[str, tuple[int, ...]], ...]
-    ends: tuple[int, ...]  # of its indices, from where the first tile begins
+    ends: tuple[Extent, ...] = field(compare=False)  # of its indices, from the first tile's begin
     outside: int
     along: int
     operations: int  # of an instance, and of them

@@ -1,16 +1,17 @@
 """Classes of sizes: which values of an open size share a kernel on a GPU.
 
-    1..16   17..256         257..4096                 4097..65536   ...
-    1..64   65..256         257..1024   1025..4096   ...      of what is reduced, or tiles cut
+    1..16   17..64    65..256             257..1024            1025..4096   ...
+    1..64             65..128   129..256  257..512  513..1024  ...           of what is reduced
 
 A kernel for a class is planned for its greatest size, and guarded for all others: the grid is from
-the call.  What a plan depends on (rows a block, chunks of a reduced range) varies by less than a
-class is wide where sizes are small, and a launch takes most of the time there.  Sizes between 1 and
-65536 meet four classes.  How many blocks share a sum, and which tiles of a contraction are best,
-depends on the size: classes of what is reduced, and of a contraction's results, are narrower.
+the call.  Other sizes have other plans: tiles, rows a block, blocks that share a sum.  At a quarter
+of the greatest size a plan is still close to the best, but for sums: what blocks and clusters keep
+of a reduced range is room for all of its greatest length, and from some length on there is none.
+Below 64 that is no matter.  Sizes between 1 and 256 meet three classes.
 
-By itself a size is left open at its third value, if it is the leading one wherever it is declared:
-then no stride depends on it.
+By itself a size is left open at its second value, if it is the leading one wherever it is declared:
+then no stride depends on it.  Of a size that a user leaves open the value 1 is a class of its own:
+one image, or one row, is what a grid of blocks has to be filled with in other ways.
 """
 
 from bisect import bisect_left
@@ -18,9 +19,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tcdsl.lang.types.head import Head, factors_of
 
-ENDS = (0, 16, 256, 4096, 65536, 1 << 20, 1 << 24, 1 << 28, 2**31 - 1)
-NARROW_ENDS = (0, *(1 << n for n in range(6, 30, 2)), 2**31 - 1)
-VALUES_BEFORE = 2  # that are compiled by themselves, before a size is left open
+ENDS = (0, *(1 << n for n in range(4, 30, 2)), 2**31 - 1)
+REDUCED_ENDS = (0, *(1 << n for n in range(6, 30)), 2**31 - 1)
+VALUES_BEFORE = 1  # that are compiled by themselves, before a size is left open
 
 
 def class_of(size: int, ends: Sequence[int] = ENDS) -> tuple[int, int] | None:
@@ -30,13 +31,13 @@ def class_of(size: int, ends: Sequence[int] = ENDS) -> tuple[int, int] | None:
 
 
 def classes_of(
-    sizes: Mapping[str, int], names: Iterable[str], narrow: Collection[str] = ()
+    sizes: Mapping[str, int], names: Iterable[str], reduced: Collection[str] = ()
 ) -> dict[str, tuple[int, int]] | None:
     """Return the class of each size of *names*, None if one is in none.
 
-    :arg narrow: those whose classes end at powers of four.
+    :arg reduced: those that are lengths of what is reduced.
     """
-    found = {n: class_of(sizes[n], NARROW_ENDS if n in narrow else ENDS) for n in names}
+    found = {n: class_of(sizes[n], REDUCED_ENDS if n in reduced else ENDS) for n in names}
     known = {name: ends for name, ends in found.items() if ends is not None}
     return known if len(known) == len(found) else None
 

@@ -24,6 +24,8 @@ are called in *turns*, and each has two sets of slots, one for every second turn
 Who writes to a set again has waited for the fold of the turn between, to which every warp of every
 block gives what it has after it has read: so along x, or x and y, alone.
 
+Of an open size the grid is that of the call: of all statements of the kernel, along each axis.
+
 isl must print the call in one place, too: no loop around sets iterations apart, and the instances
 are one basic set.  A kernel numbers all its folds over clusters or none, for there is no arrival at
 the cluster's barrier left that another could wait for; so it has no wide barrier either.  Values
@@ -34,7 +36,8 @@ One fold alone has no number: on an H200 rmsnorm of (4096, 65536) float32 takes 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
+from functools import reduce
 from typing import NamedTuple
 
 import islpy as isl
@@ -46,6 +49,7 @@ from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, values_of
 from tcdsl.poly.scop import Kind, Statement
 from tcdsl.records import dataclass
 from tcdsl.schedule.fold_lanes import has_all_lanes, short_loop_around, why_not_at_once
+from tcdsl.schedule.joint_folds import joint_folds
 from tcdsl.schedule.mapping import RANK, Mapped
 from tcdsl.schedule.placement import Placements, Space
 from tcdsl.schedule.synchronisation import is_replicated
@@ -71,6 +75,7 @@ class FoldSlots:
     lanes: Mapping[str, Loop]  # the loop all of whose iterations one call may fold
     numbers: Mapping[str, int]  # of those with slots of their own, from 0 on in their order
     in_turns: bool = False  # whether these have two sets, and are called in turns
+    joint: Mapping[str, str] = field(default_factory=dict)  # the next fold that a call folds, too
 
     def own(self, name: str) -> Slots | None:
         """Return the slots of the fold *name* alone, None if it has those of all of its kind."""
@@ -95,11 +100,14 @@ def fold_slots(mapped: Mapped, placements: Placements, shared_bytes: int = 0) ->
         more = FoldSlots({**slots.lanes, fold.name: loop}, {})
         if _fits(mapped, placements, more, room):
             slots = more
+    more = replace(slots, joint=joint_folds(mapped, placements, slots.lanes))
+    if _fits(mapped, placements, more, room):
+        slots = more
     of_clusters = [fold for fold in folds if RANK in mapped.fold_axes(fold)]
     for in_turns in (False, True):
         if why_not_numbered(mapped, of_clusters, slots.lanes, in_turns=in_turns) is None:
             numbers = {fold.name: number for number, fold in enumerate(of_clusters)}
-            numbered = FoldSlots(slots.lanes, numbers, in_turns)
+            numbered = replace(slots, numbers=numbers, in_turns=in_turns)
             return numbered if _fits(mapped, placements, numbered, room) else slots
     return slots
 
@@ -162,7 +170,7 @@ def _why_not_once(
         return f"a block runs {fold.name} once, or unrolled"
     if not in_turns and not is_once:
         return f"a block runs {fold.name} several times"
-    if not block.range().is_equal(_box([loop.width for loop in blocks])):
+    if not block.range().is_equal(_grid(mapped, blocks)):
         return f"some blocks do not run {fold.name}"
     if lanes is not None and not has_all_lanes(mapped, lanes):
         return f"some lanes of {fold.name} are guarded"
@@ -172,12 +180,25 @@ def _why_not_once(
     return None
 
 
-def _box(widths: Sequence[int]) -> isl.Set:
-    """Return the set of all points from 0 on that are less than *widths*."""
+def _grid(mapped: Mapped, blocks: Sequence[Loop]) -> isl.Set:
+    """Return the values of *blocks* in a launch: all below their widths, of open sizes the call's.
+
+    Whatever else a grid has are whole clusters that have nothing to do.
+    """
     box = isl.Set("{ [] }")
-    for width in widths:
-        box = box.flat_product(isl.Set(f"{{ [x] : 0 <= x < {width} }}"))
-    return box
+    context = mapped.scop.context
+    for loop in blocks:
+        values = isl.Set(f"{{ [x] : 0 <= x < {loop.width} }}").intersect_params(context)
+        if context.dim(isl.dim_type.param):
+            own = (values_of(mapped.scop, name, [loop]).range() for name in _on(mapped, loop))
+            values = reduce(isl.Set.union, own).coalesce()
+        box = box.flat_product(values)
+    return box.intersect_params(context)
+
+
+def _on(mapped: Mapped, loop: Loop) -> list[str]:
+    """Return the statements that *loop* is around."""
+    return [name for name, path in mapped.paths.items() if loop in path]
 
 
 def _is_split(loop: Loop) -> bool:
@@ -271,6 +292,8 @@ def slot_bytes_of_each(mapped: Mapped) -> int:
 
 def _lanes_of_calls(fold: Statement, slots: FoldSlots) -> tuple[int, ...]:
     """Return how many lanes calls of *fold* have: where lanes are guarded, one after all."""
+    if fold.name in slots.joint:
+        return 1, 2
     loop = slots.lanes.get(fold.name)
     if loop is None or loop.extent is None:
         return (1,)

@@ -19,7 +19,7 @@ from math import prod
 import islpy as isl
 
 from tcdsl.lang.comprehension import Index
-from tcdsl.poly.isl_utils import val
+from tcdsl.poly.isl_utils import greatest, val
 from tcdsl.poly.loop_tree import (
     AnyCoordinate,
     Coordinate,
@@ -290,12 +290,12 @@ def is_digit_of_a_subscript(uses: Uses, coordinates: Mapping[str, AnyCoordinate]
 
 def _dim_by_digits(array: Array, dim: int, uses: Uses, fixed: Fixed) -> LocalDim | None:
     """Return the same without isl: a subscript may be constant, and still be indexed."""
-    origin, extent = array.origin[dim], array.shape[dim]
+    origin, extent = array.origin[dim], greatest(array.shape[dim])
     found = {
         _free_parts(statement, access, dim, fixed[statement.name]) for statement, access in uses
     }
-    whole = None  # of an open extent no array of constant size holds all
-    if isinstance(origin, int) and isinstance(extent, int):
+    whole = None  # no array of constant size holds all of an open extent without a greatest value
+    if isinstance(origin, int) and extent is not None:
         whole = LocalDim(origin, ((1, 0),), extent)
     if len(found) != 1 or None in found:
         return whole
@@ -315,14 +315,14 @@ def is_known(
     array: Array, dim: int, use: tuple[Statement, Access], coordinates: Sequence[AnyCoordinate]
 ) -> bool:
     """Return whether the digits of *coordinates* tell the subscript of dimension *dim*."""
-    extent = array.shape[dim]
-    if isinstance(extent, int) and extent == 1:
+    extent = greatest(array.shape[dim])
+    if extent == 1:
         return True
     match _free_parts(*use, dim, coordinates):
         case (_, ()):
             return True
         case (_, ((low, 0),)):  # those from *low* on are free, of which the array has one value
-            return isinstance(extent, int) and extent <= low
+            return extent is not None and extent <= low
         case _:
             return False
 

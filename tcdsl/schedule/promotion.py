@@ -338,6 +338,19 @@ class _Kernel:
         wanted = min(several * prod(self.mapped.block), MOST_FOLD_BYTES)
         return max(wanted, slot_bytes_at_most(self.mapped)) if folds else 0
 
+    def _has_banks(self, statement: Statement, access: Access) -> bool:
+        """Return whether the threads of a warp touch neighbours of a row each, whichever row.
+
+        Rows are then left as long as they are: by padding they would meet in banks by chance.
+        """
+        loop = self.mapped.thread_loop(statement.name, 0)
+        last = access.subscripts[-1]
+        if loop is None or not isinstance(last, Index) or loop.width % chip.WARP:
+            return False
+        coordinate = loop.coordinates[statement.name]
+        is_plain = isinstance(coordinate, Coordinate) and coordinate.div == 1
+        return is_plain and statement.indices[coordinate.position] == last.name
+
     def _goes_by_columns(self, uses: Uses, dims: Sequence[LocalDim], *, is_write: bool) -> bool:
         """Return whether neighbouring threads read, or write, elements of different rows."""
         for statement, access in uses:
@@ -404,8 +417,10 @@ class _Kernel:
         if together := max(self.mapped.together(statement.name) for statement, _ in uses):
             layout = Layout.SWIZZLED if together == chip.WARP else Layout.ATOMS
             return replace(placement, layout=layout)
-        is_scattered = any(not a.is_exact and array.rank - 1 not in a.inexact for _, a in uses)
-        if is_scattered or self._goes_by_columns(uses, dims, is_write=False):
+        scattered = [(s, a) for s, a in uses if not a.is_exact and array.rank - 1 not in a.inexact]
+        if scattered and all(self._has_banks(*use) for use in scattered):
+            return placement
+        if scattered or self._goes_by_columns(uses, dims, is_write=False):
             return replace(placement, padding=_padding(array, dims))
         # Rows that are read along stay aligned for vectors: threads write few columns, some rows.
         is_column = self._goes_by_columns(uses, dims, is_write=True)

@@ -4,7 +4,7 @@ The least estimated time decides; of times that are alike the first.  Templates,
 of a space, are in the order of what measurements favour.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from math import inf
 from typing import Any
@@ -13,6 +13,7 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import Estimate, estimate
 from tcdsl.costmodel.work import Work
 from tcdsl.records import dataclass
+from tcdsl.strategies.lesser_sizes import at_lesser_sizes
 from tcdsl.strategies.problem import Problem, nameless_analysis, own_analysis
 from tcdsl.strategies.template import Choice, Template
 from tcdsl.strategies.templates import (
@@ -42,6 +43,8 @@ from tcdsl.strategies.templates import (
 )
 from tcdsl.strategies.work import seconds_of, work_of
 
+BRIEF_SECONDS = 6.5e-6  # of tiles: latencies are most of them
+BRIEF_CHAIN_SECONDS = 10e-6  # of a chain of several products
 ALIKE = 1.02  # times that differ by less are the same, as far as the estimate can tell
 
 TILES = (
@@ -71,6 +74,7 @@ CPU_TEMPLATES = (
     cpu_tile.TEMPLATE,
     cpu_row.TEMPLATE,
 )
+BRIEF_TILES = (product_chain.TEMPLATE, tile_mma.TEMPLATE, tile_simt.TEMPLATE)
 LIKELIEST = (*LOOPS, PRIVATE, *TILES, *RAGGED, *LAST)  # of whose spaces the first is taken
 TEMPLATES: tuple[Template[Any], ...] = (*GPU_TEMPLATES, *LAST, *CPU_TEMPLATES)
 
@@ -119,6 +123,11 @@ def _fastest(problem: Problem) -> Choice:
     """Return the same where no template applies that the scheme asks for (LOOPS)."""
     every = choices(problem)
     first = next(every)
+    lesser = at_lesser_sizes(problem) if isinstance(problem.machine, Chip) else None
+    if lesser is not None and first.template not in LIKELIEST:
+        return _fastest_at_both(problem, lesser, _others(problem))
+    if lesser is not None and first.template in BRIEF_TILES:
+        return _unless_brief(problem, lesser, first)
     if first.template in LIKELIEST or not isinstance(problem.machine, Chip):
         return first
     least, found = inf, list[tuple[float, Choice]]()
@@ -128,6 +137,63 @@ def _fastest(problem: Problem) -> Choice:
             found.append((seconds_of(problem, sketch, ALIKE * least), choice))
             least = min(least, found[-1][0])
     return next(choice for seconds, choice in found if seconds <= ALIKE * least)
+
+
+def _others(problem: Problem) -> list[Choice]:
+    """Return the choices among which times decide."""
+    return [choice for choice in choices(problem) if choice.template not in LIKELIEST]
+
+
+def _fastest_at_both(problem: Problem, lesser: Problem, every: Iterable[Choice]) -> Choice:
+    """Return which of *every* is the closest to the fastest at the greatest sizes and at *lesser*.
+
+    Of one that is not for lesser sizes only the time at the greatest is weighed.
+    """
+    found = [(*_times(problem, lesser, choice), choice) for choice in every]
+    least = min(seconds for seconds, _, _ in found)
+    least_at_lesser = min(at_lesser for _, at_lesser, _ in found)
+
+    def excess(seconds: float, at_lesser: float) -> float:
+        return max(seconds / least, 1 if at_lesser == inf else at_lesser / least_at_lesser)
+
+    best = min(excess(*times) for *times, _ in found)
+    return next(choice for *times, choice in found if excess(*times) <= ALIKE * best)
+
+
+def _unless_brief(problem: Problem, lesser: Problem, tiles: Choice) -> Choice:
+    """Return *tiles*, unless these are brief, and something else takes half of their time or less.
+
+    Tiles of a few steps wait for latencies, which rows hide behind one another.  So do chains of
+    products: of theirs the times decide which.
+    """
+    seconds, at_lesser = _times(problem, lesser, tiles)
+    is_chain = tiles.template is product_chain.TEMPLATE
+    if seconds > (BRIEF_CHAIN_SECONDS if is_chain else BRIEF_SECONDS):
+        return tiles
+    if is_chain:
+        alike = (choice for choice in choices(problem) if choice.template is tiles.template)
+        return _fastest_at_both(problem, lesser, alike)
+    every = _others(problem)
+    if not every:
+        return tiles
+    other = _fastest_at_both(problem, lesser, every)
+    other_seconds, other_at_lesser = _times(problem, lesser, other)
+    is_quick = 2 * other_seconds <= seconds
+    return other if is_quick and (at_lesser == inf or 2 * other_at_lesser <= at_lesser) else tiles
+
+
+def _times(problem: Problem, lesser: Problem, choice: Choice) -> tuple[float, float]:
+    """Return the seconds of *choice* for both; inf where it is not for lesser sizes.
+
+    Tiles are for a problem iff they are among those offered.
+    """
+    template, config = choice.template, choice.config
+    seconds = seconds_of(problem, template.schedule(problem, config))
+    if template.why_not(lesser) is not None:
+        return seconds, inf
+    if template in LIKELIEST and config not in template.space(lesser):
+        return seconds, inf
+    return seconds, seconds_of(lesser, template.schedule(lesser, config))
 
 
 def choices(problem: Problem) -> Iterator[Choice]:

@@ -17,14 +17,16 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.work import Work
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
-from tcdsl.poly.loop_tree import statements_of
+from tcdsl.poly.loop_tree import LoopKind, statements_of
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group, alone
+from tcdsl.schedule.mapping import Dim3
 from tcdsl.schedule.plan import Weighed
 from tcdsl.schedule.trace import record
 from tcdsl.strategies.asked import asked_for
 from tcdsl.strategies.atomics import added_at_once, freed
+from tcdsl.strategies.catalogue import GPU_TEMPLATES
 from tcdsl.strategies.choices import candidates_of, choice_for
 from tcdsl.strategies.copied_factors import with_copied_factors
 from tcdsl.strategies.finish import fold_groups, last_groups
@@ -45,9 +47,10 @@ from tcdsl.strategies.template import Choice
 from tcdsl.strategies.templates import last_block
 from tcdsl.strategies.tensor_kernel import TensorKernel, tensor_kernel
 from tcdsl.strategies.transposition import transposing_kernel
-from tcdsl.strategies.work import seconds_of, work_of
+from tcdsl.strategies.work import along_axes, seconds_of, work_of
 
 SLOW = gpu_thresholds.LAST_BLOCK_SLOWER
+BESIDE = 0.5  # of a launch, that blocks like another kernel's may take longer
 NOTHING_IN_COMMON: Mapping[str, Choice] = MappingProxyType({})
 
 
@@ -207,7 +210,7 @@ class _Rewriter:
         self.scop, started, summed = with_summed_copies(self.scop, sketch)
         if started:
             self._see_shapes()
-        self._queue_alone(started)
+        self._queue_beside(started)
         self.scop, sketch = with_copies(self.scop, sketch)
         if sketch.private:
             record("privatised outputs", self.scop, notes=list(sketch.private))
@@ -237,6 +240,35 @@ class _Rewriter:
         for name in names:
             problem, sketch = self._sketch(alone(name, self._shapes), False, None)
             self.queue.append(Queued(sketch, name, problem=problem))
+
+    def _queue_beside(self, names: Sequence[str]) -> None:
+        """Queue each of *names*, which stores numbers alone, as a kernel of its own.
+
+        With blocks like those of another such kernel, if that takes about the same time: both are
+        then one launch (plan/launches).
+        """
+        for name in names:
+            problem, sketch = self._sketch(alone(name, self._shapes), False, None)
+            shapes = [
+                along_axes(q.kernel, LoopKind.THREAD)
+                for q in self.queue
+                if isinstance(q.kernel, Sketch) and _stores_numbers(self.scop, q.kernel)
+            ]
+            if shapes and name not in self.asked:
+                sketch = self._shaped(problem, sketch, shapes)
+            self.queue.append(Queued(sketch, name, problem=problem))
+
+    def _shaped(self, problem: Problem, sketch: Sketch, shapes: Sequence[Dim3]) -> Sketch:
+        """Return the fastest of the schedules like *sketch* with blocks of one of *shapes*."""
+        (template,) = (t for t in GPU_TEMPLATES if t.name == sketch.template)
+        found = [sketch]
+        for config in template.space(problem):
+            own = Choice(template, config).schedule(problem)
+            if along_axes(own, LoopKind.THREAD) in shapes:
+                found.append(own)
+        least = seconds_of(problem, sketch)
+        best = min(found[1:], key=lambda own: seconds_of(problem, own), default=sketch)
+        return best if seconds_of(problem, best) - least < BESIDE * self.gpu.launch_s else sketch
 
     def _sketch(
         self, group: Group, may_chunk: bool, scheme: Scheme | None
@@ -311,3 +343,8 @@ class _Rewriter:
         self.queue.append(Queued(done.sketch, "+".join(members), True, problem))
         self.pending = [p for p in self.pending if not set(p[0].members) & set(members)]
         return True
+
+
+def _stores_numbers(scop: Scop, kernel: Sketch) -> bool:
+    """Return whether *kernel* reads nothing."""
+    return not any(scop.by_name[name].all_reads for name in kernel.members)

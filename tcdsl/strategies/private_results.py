@@ -15,10 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Array, Scop, Statement
+from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.privatisation import (
+    in_copy,
     private_indices,
     private_shape,
     privatised,
@@ -28,6 +31,8 @@ from tcdsl.rewrites.scop.rfactor import Partial
 from tcdsl.schedule.fusion import textual
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.sketch import OuterLoop, Sketch
+
+SEVERAL = 8  # neighbours that threads take rather than others: a sector of memory
 
 
 def scattered_members(scop: Scop, members: Sequence[str]) -> tuple[str, ...]:
@@ -58,21 +63,67 @@ def in_turns(scop: Scop, sketch: Sketch, name: str, per_block: int) -> Sketch:
         return sketch
     number = _turned(scop, sketch, name)
     assert number is not None, "nothing to take in turn"
+    threads = _threads_of(sketch, number)
+    if threads is not None:
+        return _in_turns_of_threads(sketch, (number, threads), per_block)
     loop = sketch.outer[number]
     pieces, remaining = {}, dict(sketch.remaining)
     for member, piece in loop.pieces.items():
-        old = piece.coordinate
-        count = -(-piece.extent // per_block)
-        pieces[member] = replace(
-            piece, coordinate=replace(old, div=old.div * per_block), extent=count,
-            width=min(piece.width, count),
-        )  # fmt: skip
-        turn = Piece(replace(old, mod=per_block), per_block, Role.PARALLEL, LoopKind.SERIAL)
+        pieces[member] = _shared_by_fewer(piece, per_block)
+        turn = Piece(
+            replace(piece.coordinate, mod=per_block), per_block, Role.PARALLEL, LoopKind.SERIAL
+        )
         remaining[member] = (turn, *remaining[member])
     outer = list(sketch.outer)
     outer[number] = OuterLoop(pieces, loop.kind)
     turns = (remaining[name][0],)
     return replace(sketch, outer=tuple(outer), remaining=remaining, turns=turns, layout=None)
+
+
+def _shared_by_fewer(piece: Piece, per_block: int) -> Piece:
+    """Return the loop over blocks *piece*, of blocks with *per_block* of its iterations each."""
+    old, count = piece.coordinate, -(-piece.extent // per_block)
+    coordinate = replace(old, div=old.div * per_block)
+    return replace(piece, coordinate=coordinate, extent=count, width=min(piece.width, count))
+
+
+def _threads_of(sketch: Sketch, number: int) -> int | None:
+    """Return which loop over threads goes over what a block of loop *number* has, if one does.
+
+    Threads that share nothing may go over several such parts as one, whose loads start together.
+    """
+    blocks = sketch.outer[number].pieces
+    if any(p.is_lane for partials in sketch.partials.values() for p in partials):
+        return None
+    for position, loop in enumerate(sketch.outer):
+        if loop.kind is LoopKind.THREAD and all(
+            piece.coordinate
+            == replace(blocks[name].coordinate, div=1, mod=blocks[name].coordinate.div)
+            and piece.width == blocks[name].coordinate.div
+            for name, piece in loop.pieces.items()
+        ):
+            return position
+    return None
+
+
+def _in_turns_of_threads(sketch: Sketch, numbers: tuple[int, int], per_block: int) -> Sketch:
+    """Return *sketch* with the loops of *numbers*, over blocks and threads, so many times longer.
+
+    By *per_block* parts: each thread takes every width-th element of all of them.
+    """
+    outer = list(sketch.outer)
+    for number, loop in zip(numbers, (outer[n] for n in numbers), strict=True):
+        pieces = {
+            name: _shared_by_fewer(piece, per_block)
+            if loop.kind is LoopKind.BLOCK
+            else replace(
+                piece, coordinate=replace(piece.coordinate, mod=piece.coordinate.mod * per_block),
+                extent=piece.extent * per_block,
+            )
+            for name, piece in loop.pieces.items()
+        }  # fmt: skip
+        outer[number] = replace(loop, pieces=pieces)
+    return replace(sketch, outer=tuple(outer), layout=None)
 
 
 def tiles_in_turn(scop: Scop, sketch: Sketch, name: str) -> int:
@@ -142,8 +193,14 @@ def copy_elements(scop: Scop, sketch: Sketch, name: str) -> int:
 
 
 def neighbours(scop: Scop, sketch: Sketch, name: str) -> tuple[int, int]:
-    """Return how many threads of a warp update elements of one row, and how far apart these are."""
-    last = private_indices(scop.by_name[name])[-1:]
+    """Return how many threads of a warp update elements of one row, and how far apart these are.
+
+    Of copies in shared memory that is a row of the copy.
+    """
+    own = private_indices(scop.by_name[name])
+    is_shared = name in sketch.private and not sketch.is_summed
+    near = along_threads(scop, sketch, name) if is_shared else None
+    last = own[-1:] if near is None else (own[near],)
     along = [p for p in _pieces(sketch, name) if _index(scop, name, p) in last]
     threads = [p.width for p in along if p.kind is LoopKind.THREAD and p.axis == 0]
     return max(threads, default=1), prod(p.extent for p in along if p.kind is LoopKind.LANES)
@@ -164,44 +221,54 @@ def with_summed_copies(scop: Scop, sketch: Sketch) -> tuple[Scop, tuple[str, ...
 def with_copies(scop: Scop, sketch: Sketch) -> tuple[Scop, Sketch]:
     """Return *scop* and *sketch* with the copies in shared memory that the sketch asks for.
 
-    Loops over threads stay around the kernel where all copies have their indices; threads of the
-    others share the elements of copies otherwise than what is updated.
+    Threads share the elements of copies otherwise than what is updated: no loop over threads stays
+    around the kernel.
     """
-    own = [set(private_indices(scop.by_name[name])) for name in sketch.private]
-    if not own or sketch.is_summed:
+    if not sketch.private or sketch.is_summed:
         return scop, sketch
-    is_within = [
-        loop.kind is LoopKind.THREAD
-        and any(_index(scop, name, loop.pieces[name]) not in indices
-                for name, indices in zip(sketch.private, own, strict=True))
-        for loop in sketch.outer
-    ]  # fmt: skip
+    is_within = [loop.kind is LoopKind.THREAD for loop in sketch.outer]
     moved = tuple(loop for loop, inside in zip(sketch.outer, is_within, strict=True) if inside)
     stay = tuple(loop for loop, inside in zip(sketch.outer, is_within, strict=True) if not inside)
     sketch = replace(sketch, outer=stay, within=moved)
     for name, partials in sketch.private.items():
         old = {statement.name for statement in scop.statements}
-        scop = privatised(scop, name, partials)
+        innermost = along_threads(scop, sketch, name)
+        scop = privatised(scop, name, partials, innermost=innermost)
         for new in (s for s in scop.statements if s.name not in old):
-            sketch = _with_loops(scop, sketch, name, new)
+            near = innermost if new.kind is Kind.INIT else None
+            sketch = _with_loops(scop, sketch, name, new, near)
     return scop, sketch
 
 
-def _with_loops(scop: Scop, sketch: Sketch, name: str, new: Statement) -> Sketch:
+def along_threads(scop: Scop, sketch: Sketch, name: str) -> int | None:
+    """Return the dimension of its target along which neighbouring threads update with *name*.
+
+    Copies have neighbours along it: the threads of a warp then update different banks.
+    """
+    own = private_indices(scop.by_name[name])
+    for piece in _pieces(sketch, name):
+        index = _index(scop, name, piece)
+        is_near = piece.kind is LoopKind.THREAD and piece.axis == 0 and piece.coordinate.div == 1
+        if is_near and index in own:
+            return own.index(index)
+    return None
+
+
+def _with_loops(scop: Scop, sketch: Sketch, name: str, new: Statement, near: int | None) -> Sketch:
     """Return *sketch* with the loops of *new*, over the copies of what *name* updates.
 
-    Along an index of *name* that blocks or threads share they are the same; threads of other axes
-    share what is left.
+    Along an index of *name* that blocks share they are the same.  Threads share what is left: for
+    what begins copies neighbours as copies have them, for what adds them as the target has.
+
+    :arg near: the dimension of the target along which they are, None: the last.
     """
     n_chunks = len(sketch.private[name])
     pieces = {p: _index(scop, name, p) for p in _pieces(sketch, name)}
-    shared = {i for p, i in pieces.items() if p.kind in (LoopKind.BLOCK, LoopKind.THREAD)}
-    mapped = {i: d for d, i in enumerate(new.indices) if d >= n_chunks and i in shared}
-    free = [d for d, i in enumerate(new.indices) if d >= n_chunks and i not in mapped]
-    digits = _Digits(scop.arrays[scop.by_name[name].write.array], free)
-    taken = {p.axis for p, i in pieces.items() if p.kind is LoopKind.THREAD and i in mapped}
-    widths = sorted(widths_of(sketch).items())
-    on_axis = [digits.over(axis, width) for axis, width in widths if axis not in taken]
+    blocks = {i: p for p, i in pieces.items() if p.kind is LoopKind.BLOCK}
+    mapped = {i: d for d, i in enumerate(new.indices) if d >= n_chunks and i in blocks}
+    order = [n_chunks + d for d in in_copy(len(new.indices) - n_chunks, near)]
+    digits = _Digits([_share(new, dim, blocks.get(new.indices[dim])) for dim in order])
+    on_axis = [digits.over(axis, width) for axis, width in sorted(widths_of(sketch).items())]
     chunks = iter(range(n_chunks))
     outer = tuple(
         replace(
@@ -210,12 +277,7 @@ def _with_loops(scop: Scop, sketch: Sketch, name: str, new: Statement) -> Sketch
         )
         for loop in sketch.outer
     )
-    copied = [
-        _renumbered(piece, mapped[pieces[piece]])
-        for piece in sketch.remaining[name]
-        if pieces[piece] in mapped
-    ]
-    remaining = {**sketch.remaining, new.name: (*on_axis, *digits.rest(), *copied)}
+    remaining = {**sketch.remaining, new.name: (*on_axis, *digits.rest())}
     members = textual(scop, (*sketch.members, new.name))
     return replace(sketch, members=members, outer=tuple(outer), remaining=remaining)
 
@@ -226,58 +288,70 @@ def _around(
     """Return the loop around a copy that is *piece* around its updates: their index, or a chunk."""
     index = indices[piece]
     if index in mapped:
-        return _renumbered(piece, mapped[index])
+        coordinate = replace(piece.coordinate, position=mapped[index])
+        return replace(piece, coordinate=coordinate, role=Role.PARALLEL)
     return replace(piece, coordinate=Coordinate(next(chunks)), role=Role.PARALLEL)
 
 
-def _renumbered(piece: Piece, position: int) -> Piece:
-    coordinate = replace(piece.coordinate, position=position)
-    return replace(piece, coordinate=coordinate, role=Role.PARALLEL)
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What a block has of a copy along *dim*: *extent* values from *low* on, or of each as many."""
+
+    dim: int
+    low: int
+    extent: int
+    is_whole: bool
+
+
+def _share(new: Statement, dim: int, block: Piece | None) -> _Share:
+    """Return what a block has of the copy that *new* runs over along *dim*."""
+    bounds = constant_bounds(new.domain, dim)
+    assert bounds is not None, "why_not_private"
+    extent = bounds[1] - bounds[0] + 1
+    if block is None:
+        return _Share(dim, bounds[0], extent, is_whole=True)
+    return _Share(dim, block.coordinate.shift, block.coordinate.div, is_whole=False)
 
 
 class _Digits:
-    """Gives threads the elements of the free dimensions of a copy: neighbours, the last first."""
+    """Gives threads the elements of what a block has of a copy: neighbours, the last first."""
 
-    def __init__(self, copy: Array, dims: Sequence[int]) -> None:
-        self._copy = copy
-        self._dims = list(dims)
-        self._used = dict.fromkeys(dims, 1)  # dimension -> the first digit that is still free
+    def __init__(self, shares: Sequence[_Share]) -> None:
+        self._shares = list(shares)
+        self._used = {share.dim: 1 for share in shares}  # dimension -> the first free digit
 
     def over(self, axis: int, width: int) -> Piece:
         """Return the loop over the *width* threads of an axis: one of them, if nothing is left."""
         shared = Role.PARALLEL, LoopKind.THREAD, axis, width
-        dim = next((d for d in reversed(self._dims) if self._left(d) > 1), None)
-        if dim is None:
-            return Piece(Coordinate(0, div=max(self._extent(0), 1)), 1, *shared)
-        low, div, left = self._low(dim), self._used[dim], self._left(dim)
-        self._used[dim] = div * width
-        return Piece(
-            Coordinate(dim, low, div, width if left > width else 0), min(left, width), *shared
-        )
+        left_over = [s for s in reversed(self._shares) if self._left(s) > 1]
+        several = (s for s in left_over if self._left(s) >= SEVERAL)
+        share = next(several, max(left_over, key=self._left, default=None))
+        if share is None:
+            first = self._shares[0]
+            return Piece(Coordinate(first.dim, first.low, self._used[first.dim]), 1, *shared)
+        left = self._left(share)
+        digit = self._digit(share, width if left > width else 0)
+        self._used[share.dim] *= width
+        return Piece(digit, min(left, width), *shared)
 
     def rest(self) -> tuple[Piece, ...]:
         """Return the loops over what no thread was given, inside each thread."""
         return tuple(
-            Piece(
-                Coordinate(d, self._low(d), self._used[d]), self._left(d), Role.PARALLEL,
-                LoopKind.SERIAL,
-            )
-            for d in self._dims
-            if self._left(d) > 1 or self._used[d] == 1
-        )  # fmt: skip
+            Piece(self._digit(share, 0), self._left(share), Role.PARALLEL, LoopKind.SERIAL)
+            for share in self._shares
+            if self._left(share) > 1 or self._used[share.dim] == 1
+        )
 
-    def _extent(self, dim: int) -> int:
-        extent = self._copy.shape[dim]
-        assert isinstance(extent, int), "why_not_private"
-        return extent
+    def _digit(self, share: _Share, mod: int) -> Coordinate:
+        """Return the next digit of what a block has along a dimension, the last one if *mod* is 0.
 
-    def _low(self, dim: int) -> int:
-        low = self._copy.origin[dim]
-        assert isinstance(low, int), "why_not_private"
-        return low
+        Where blocks have but a part each, that is no more than the part.
+        """
+        mod = mod or (0 if share.is_whole else self._left(share))
+        return Coordinate(share.dim, share.low, self._used[share.dim], mod)
 
-    def _left(self, dim: int) -> int:
-        return -(-self._extent(dim) // self._used[dim])
+    def _left(self, share: _Share) -> int:
+        return -(-share.extent // self._used[share.dim])
 
 
 def _pieces(sketch: Sketch, name: str) -> tuple[Piece, ...]:

@@ -34,10 +34,32 @@ def keep_rows(scop: Scop, sketch: Sketch) -> tuple[Scop, Sketch]:
     for array in sketch.resident:
         if scop.arrays[array].storage is Storage.ARGUMENT:
             scop, sketch = _keep(scop, sketch, array)
+    for array in _ahead(scop, sketch):
+        scop, sketch = _keep(scop, sketch, array, is_ahead=True)
     return scop, sketch
 
 
-def _keep(scop: Scop, sketch: Sketch, array: str) -> tuple[Scop, Sketch]:
+def _ahead(scop: Scop, sketch: Sketch) -> list[str]:
+    """Return the inputs that one update at elements that a fold finds adds, and nothing else reads.
+
+    Nothing of their addresses depends on the fold: copied before it, they arrive meanwhile.
+    """
+    is_folded = any(p.is_lane for partials in sketch.partials.values() for p in partials)
+    if not is_folded or not sketch.private or sketch.turns:
+        return []
+    found = []
+    for name in sketch.private:
+        for read in scop.by_name[name].reads:
+            array = scop.arrays[read.array]
+            members = (scop.by_name[member] for member in sketch.members)
+            readers = [s for s in members if any(r.array == read.array for r in s.reads)]
+            is_changed = any(w.array == read.array for s in scop.statements for w in s.writes)
+            if array.is_input and read.is_exact and len(readers) == 1 and not is_changed:
+                found.append(read.array)
+    return found
+
+
+def _keep(scop: Scop, sketch: Sketch, array: str, *, is_ahead: bool = False) -> tuple[Scop, Sketch]:
     readers = [
         name
         for name in sketch.members
@@ -45,7 +67,7 @@ def _keep(scop: Scop, sketch: Sketch, array: str) -> tuple[Scop, Sketch]:
         and any(read.array == array for read in scop.by_name[name].reads)
     ]
     outer = {name: _around(sketch, name) for name in readers}
-    if len(readers) < 2 or why_not_cached(scop, array, outer) is not None:
+    if len(readers) < (1 if is_ahead else 2) or why_not_cached(scop, array, outer) is not None:
         return scop, sketch
     cached = cache_read(scop, array, outer, Buffer(f"{array}.row{len(scop.arrays)}"))
     ways = {_pieces(cached, sketch, name) for name in readers}
@@ -72,6 +94,8 @@ def _keep(scop: Scop, sketch: Sketch, array: str) -> tuple[Scop, Sketch]:
         for dim, position in enumerate(cached.elements)
         if dim not in own
     )
+    if is_ahead:
+        cached = replace(cached, scop=_before(cached.scop, cached.copy, sketch.members))
     return cached.scop, replace(
         sketch,
         members=textual(cached.scop, (*sketch.members, cached.copy)),
@@ -79,6 +103,13 @@ def _keep(scop: Scop, sketch: Sketch, array: str) -> tuple[Scop, Sketch]:
         remaining={**sketch.remaining, cached.copy: (*turns, *moved, *units)},
         staged=(*sketch.staged, *([cached.array] if sketch.is_staged else ())),
     )
+
+
+def _before(scop: Scop, copy: str, members: Sequence[str]) -> Scop:
+    """Return *scop* with *copy*, of what nothing writes, before all *members*."""
+    first = min(map(scop.position, members))
+    others = [s for s in scop.statements if s.name != copy]
+    return scop.with_statements((*others[:first], scop.by_name[copy], *others[first:]))
 
 
 def _around(sketch: Sketch, name: str) -> tuple[Coordinate, ...]:

@@ -274,22 +274,64 @@ def nested(scop: Scop, sketch: Sketch, nester: Nester) -> Node:
     """
     n_turns = len(sketch.turns)
     parts = [turn.part for turn in sketch.turns]
-    found: dict[str, list[str]] = {"before": [], "inside": [], "after": []}
+    behind = _behind(sketch, nester)
+    late = [name for name in sketch.members if name in behind and _is_within(sketch, name)]
+    before, inside, after = list[str](), list[str](), list[str]()
     for name in sketch.members:
-        is_inside = [piece.part for piece in sketch.remaining[name][:n_turns]] == parts
-        is_inside &= all(name in loop.pieces for loop in sketch.within)
+        has_turns = [piece.part for piece in sketch.remaining[name][:n_turns]] == parts
         is_init = nester.shapes[name].statement.kind is Kind.INIT
-        found["inside" if is_inside else "before" if is_init else "after"].append(name)
-    within = found["inside"]
-    tree = nester.nest(within, {name: sketch.remaining[name][n_turns:] for name in within})
-    for loop in reversed(sketch.within):
-        tree = nester.loop(loop.pieces, loop.kind, tree, loop.limit)
+        if has_turns and _is_within(sketch, name) and name not in behind:
+            inside.append(name)
+        elif is_init and name not in behind:
+            before.append(name)
+        else:
+            after.append(name)
+    tree = nester.nest(inside, {name: sketch.remaining[name][n_turns:] for name in inside})
+    tree = _in_threads(sketch, nester, inside, tree)
     for depth, turn in reversed(list(enumerate(sketch.turns))):
-        heads = {name: sketch.remaining[name][depth] for name in within}
+        heads = {name: sketch.remaining[name][depth] for name in inside}
         tree = nester.loop(heads, turn.kind or LoopKind.SERIAL, tree)
-    own = {name: _narrowed(scop, name, sketch.remaining[name]) for name in found["after"]}
-    before = nester.nest(found["before"], sketch.remaining)
-    return sequence([before, tree, nester.nest(found["after"], own)])
+    narrowed = {name: _narrowed(scop, name, sketch.remaining[name]) for name in after}
+    trees = [
+        *_nested_apart(sketch, nester, before, sketch.remaining),
+        tree,
+        *reversed(_nested_apart(sketch, nester, [n for n in after if n not in late], narrowed)),
+        *_nested_apart(sketch, nester, late, narrowed),
+    ]
+    return sequence(trees)
+
+
+def _is_within(sketch: Sketch, name: str) -> bool:
+    return all(name in loop.pieces for loop in sketch.within)
+
+
+def _behind(sketch: Sketch, nester: Nester) -> set[str]:
+    """Return the members with threads of their own that end copies, and what depends on these."""
+    found = set[str]()
+    for name in sketch.members:
+        is_init = nester.shapes[name].statement.kind is Kind.INIT
+        is_end = not _is_within(sketch, name) and not is_init
+        if is_end or nester.alignment.predecessors(name) & found:
+            found.add(name)
+    return found
+
+
+def _nested_apart(
+    sketch: Sketch, nester: Nester, members: Sequence[str], remaining: Remaining
+) -> list[Node]:
+    """Return the loops of those of *members* that have threads of their own, then of the others."""
+    own = [name for name in members if not _is_within(sketch, name)]
+    others = [name for name in members if _is_within(sketch, name)]
+    tree = _in_threads(sketch, nester, others, nester.nest(others, remaining))
+    return [nester.nest(own, remaining), tree]
+
+
+def _in_threads(sketch: Sketch, nester: Nester, members: Sequence[str], tree: Node) -> Node:
+    """Return *tree*, of *members*, in the threads that are around what is inside the turns."""
+    for loop in reversed(sketch.within):
+        pieces = {name: loop.pieces[name] for name in members}
+        tree = nester.loop(pieces, loop.kind, tree, loop.limit) if members else tree
+    return tree
 
 
 def _narrowed(scop: Scop, name: str, pieces: Sequence[Piece]) -> tuple[Piece, ...]:

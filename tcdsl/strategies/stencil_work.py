@@ -12,7 +12,7 @@ cache.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
@@ -20,6 +20,7 @@ from tcdsl.costmodel.chip import Chip, Unit
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.work import Chain as Waits
 from tcdsl.costmodel.work import Work
+from tcdsl.poly.isl_utils import Extent, least, minus, quotient
 from tcdsl.poly.scop import Array, Stage
 from tcdsl.records import dataclass
 
@@ -112,11 +113,11 @@ class Tiles:
         grown = max(map(prod, self.extents_of_stages))
         return read, written, read * grown / prod(self.sizes)
 
-    def whole(self, number: int) -> int:
+    def whole(self, number: int) -> Extent:
         """Return how many tiles along the axis *number* no end of a stage cuts."""
-        size = self.sizes[number]
         stages = self.stages.values()
-        return min((s.ends[number] - s.reach[number][1]) // size for s in stages)
+        ends = (minus(s.ends[number], s.reach[number][1]) for s in stages)
+        return quotient(reduce(least, ends), self.sizes[number])
 
     def extents(self, reach: Sequence[tuple[int, int]]) -> tuple[int, ...]:
         """Return how many values a tile has along each axis of what reaches *reach*."""
@@ -200,7 +201,7 @@ class _Counts:
         """Add what the instances of *stage* do, of which a tile has *extents*."""
         planes = tiles.planes
         slots = _slots(extents, config) * stage.along
-        of_planes, of_memory = _loads(stage, planes, tiles.names_inside, config.rows)
+        of_planes, of_memory, addresses = _loads(stage, planes, tiles.names_inside, config.rows)
         stores = stage.array in planes
         self.shared += slots * (of_planes + stores) * tiles.word_bytes
         simple = max(1, stage.operations)
@@ -210,7 +211,7 @@ class _Counts:
             special = self.operations.get(Unit.SPECIAL, 0.0)
             self.operations[Unit.SPECIAL] = special + slots * stage.calls
         each = simple + CALL_INSTRUCTIONS * stage.calls + of_planes + stores + 1
-        each += of_memory * ADDRESS_INSTRUCTIONS
+        each += of_memory + addresses * ADDRESS_INSTRUCTIONS
         self.instructions += slots * each
         self.longest += _turns(extents, config) * stage.along * each
 
@@ -238,8 +239,11 @@ def _turns(extents: Sequence[int], config: StencilConfig) -> int:
 @lru_cache(maxsize=1024)
 def _loads(
     stage: Stage, planes: frozenset[str], inside: frozenset[str], rows: int
-) -> tuple[float, float]:
-    """Return what an instance loads from planes and from memory, of *rows* that a thread has."""
+) -> tuple[float, float, int]:
+    """Return what an instance loads from planes and from memory, of *rows* that a thread has.
+
+    And of how many addresses in memory: at distances of one are the loads of an array.
+    """
     groups: dict[tuple[str, tuple[int, ...]], set[int]] = {}
     for name, distances in stage.reads:
         row = distances[-2] if len(distances) > 1 else 0
@@ -249,4 +253,5 @@ def _loads(
         loaded = min(rows * len(far), rows + max(far) - min(far)) / rows
         of_planes += loaded * (name in planes)
         of_memory += loaded * (name not in inside)
-    return of_planes, of_memory
+    addresses = {name for name, _ in groups if name not in inside}
+    return of_planes, of_memory, len(addresses)

@@ -56,3 +56,20 @@ def test_results(check_emulated: CheckAll) -> None:
         for program in PROGRAMS
         for n in (1, 37, 70_001)
     ])  # fmt: skip
+
+
+def test_rows_that_others_read_too_are_kept(cuda_unit: MakeUnit) -> None:
+    """A thread would wait for what it has just stored, and others at a barrier for a subscript."""
+    text = """def f(float(T,X) x) -> (first, second, int32(X) count, mass) {
+        s(t) +=! exp(x(t,e))
+        p(t,e) = exp(x(t,e)) / s(t)
+        first(t) argmax=! p(t,e)
+        rest(t,e) = first(t) == e ? -1.0 : p(t,e)
+        second(t) max=! rest(t,e)
+        count(e) = 0 where e in 0:X
+        count(first(t)) += 1
+        mass(e) +=! p(t,e)
+    }"""
+    source = cuda_unit(text, (65536, 64)).source
+    (kernel,) = (k for k in source.text.split('extern "C"') if "tc_argfold_x" in k)
+    assert "__syncthreads" not in kernel and "tc_changing" not in kernel

@@ -193,14 +193,16 @@ def test_folds_of_one_row_after_another_have_two_sets(cuda_unit: Callable[..., A
     folds = [fold for fold in folds_of(kernel) if RANK in kernel.fold_axes(fold)]
     assert slots.in_turns and list(slots.numbers) == [fold.name for fold in folds]
     assert "several times" in (why_not_numbered(kernel, folds, {}) or "")
-    once = FoldSlots(slots.lanes, slots.numbers)
-    both, one = (static_bytes(kernel, made.placements, own) for own in (slots, once))
+    alone = replace(slots, joint={})
+    both, one = (
+        static_bytes(kernel, made.placements, own)
+        for own in (alone, replace(alone, in_turns=False))
+    )
     assert both == one + 2 * 4 * kernel.threads[0] // 32 * kernel.cluster
     text = print_cuda(made).text
     assert "tc_cluster_begin<2, true>();" in text and "uint32_t w_turns = 0;" in text
-    for number in (0, 1):
-        assert text.count(f", {number}>(") == 1
-    assert text.count(", w_turns)") == 2
+    assert slots.joint == {folds[0].name: folds[1].name}
+    assert text.count(", 0>(tc_vec<float, 2>{{") == 1 and text.count(", w_turns)") == 1
 
 
 def test_columns_do_not_fold_in_turns(plan: MakePlan) -> None:

@@ -40,20 +40,20 @@ THREADS = {**BOXES, "rows": 32, "columns": 32, "warp_rows": 2, "warp_columns": 2
            "stages": 2, "loader": "threads"}  # fmt: skip
 IMAGE, FILTERS = ("N", 3, 5, 64), (64, 3, 3, 64)
 CASES: dict[str, tuple[str, dict[str, Any], list[Any], tuple[int, ...]]] = {
-    "rows by threads": (FORWARD, THREADS, [("N", 3, 5, 24), (24, 3, 3, 24), (24,)], (1, 6, 64)),
-    "rows in boxes": (FORWARD, BOXES, [IMAGE, FILTERS, (64,)], (1, 7)),
+    "rows by threads": (FORWARD, THREADS, [("N", 3, 5, 24), (24, 3, 3, 24), (24,)], (2, 6, 16)),
+    "rows in boxes": (FORWARD, BOXES, [IMAGE, FILTERS, (64,)], (2, 7)),
     "in turn": (FORWARD, {**BOXES, "stages": 4, "swath": 2, "is_persistent": True},
                 [IMAGE, FILTERS, (64,)], (3, 13)),
     "columns": (PLANES, THREADS, [("N", 16, 5, 6), (40, 16, 3, 3)], (5, 1)),
-    "in parts": (FLOATS, {**BOXES, "step": 32}, [("N", 4, 5, 64), FILTERS], (1, 6)),
-    "terms": (WEIGHTS, BOXES, [("N", 3, 7, 64), ("N", 3, 7, 64)], (1, 7)),
+    "in parts": (FLOATS, {**BOXES, "step": 32}, [("N", 4, 5, 64), FILTERS], (2, 6)),
+    "terms": (WEIGHTS, BOXES, [("N", 3, 7, 64), ("N", 3, 7, 64)], (2, 7)),
     "terms in chunks": (WEIGHTS, {**BOXES, "chunks": 2}, [("N", 3, 7, 64), ("N", 3, 7, 64)],
-                        (1, 7, 64)),
+                        (2, 7, 64)),
     "chunks in last blocks": (WEIGHTS, {**BOXES, "chunks": 2, "is_finished": True},
-                              [("N", 3, 7, 64), ("N", 3, 7, 64)], (1, 9)),
+                              [("N", 3, 7, 64), ("N", 3, 7, 64)], (2, 9)),
     "chunks by threads": (WEIGHTS, {**THREADS, "chunks": 3}, [("N", 3, 7, 24), ("N", 3, 7, 16)],
-                          (1, 7, 64)),
-    "batches": (BATCH, THREADS, [("N", 5, 6, 40), ("N", 3, 3, 40, 48)], (1, 3)),
+                          (2, 7, 64)),
+    "batches": (BATCH, THREADS, [("N", 5, 6, 40), ("N", 3, 3, 40, 48)], (2, 3)),
 }  # fmt: skip
 
 

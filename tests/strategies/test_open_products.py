@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.codegen.cuda.source import Count, TensorMap
+from tcdsl.codegen.cuda.counts import Count
+from tcdsl.codegen.cuda.source import TensorMap
 from tcdsl.lang.types.dtypes import BY_NAME
 from tcdsl.options import Options
 from tests.strategies.tile_configs import check_at_sizes
@@ -29,25 +30,25 @@ LINEAR = """def f(bfloat16(M,K) A, bfloat16(N,K) B, float(N) b) -> (C) {
 BATCH = "def f(half(M,L,K) A, half(M,K,N) B) -> (C) { C(b,l,n) +=! A(b,l,k) * B(b,k,n) }"
 TERMS = "def f(half(M,L) A, half(M,N) B) -> (C) { C(l,n) +=! A(m,l) * B(m,n) }"
 PRODUCTS: dict[str, tuple[str, dict[str, Any], list[Any], tuple[int, ...]]] = {
-    "threads": (NT, WARPS, [("M", 72), (136, 72)], (1, 64, 5, 33)),
-    "one tile": (NN, GROUPS, [("M", 136), (136, 136)], (1, 64, 63)),
+    "threads": (NT, WARPS, [("M", 72), (136, 72)], (17, 64, 33, 50)),
+    "one tile": (NN, GROUPS, [("M", 136), (136, 136)], (17, 64, 63)),
     "boxes": (NN, GROUPS, [("M", 72), (72, 136)], (65, 256, 127, 128)),
     "swaths": (NN, {**GROUPS, "swath": 8}, [("M", 136), (136, 72)], (257, 700, 1024)),
     "in turn": (NN, {**GROUPS, "swath": 44, "is_persistent": True}, [("M", 136), (136, 136)],
                 (1025, 3001, 4096)),
-    "chunks of boxes": (NN, {**GROUPS, "chunks": 2}, [("M", 520), (520, 72)], (1, 64, 17)),
-    "chunks": (NT, {**WARPS, "chunks": 4}, [("M", 520), (72, 520)], (1, 64, 17)),
+    "chunks of boxes": (NN, {**GROUPS, "chunks": 2}, [("M", 520), (520, 72)], (17, 64, 18)),
+    "chunks": (NT, {**WARPS, "chunks": 4}, [("M", 520), (72, 520)], (2, 16, 7)),
     "bias": (LINEAR, GROUPS, [("M", 72), (136, 72), (136,)], (65, 250)),
-    "batches": (BATCH, GROUPS, [("M", 72, 136), ("M", 136, 72)], (1, 16, 3)),
+    "batches": (BATCH, GROUPS, [("M", 72, 136), ("M", 136, 72)], (2, 16, 3)),
     "terms": (TERMS, GROUPS, [("M", 72), ("M", 136)], (129, 256, 250)),
     "terms in chunks": (TERMS, {**GROUPS, "chunks": 4}, [("M", 72), ("M", 136)],
-                        (257, 1024, 300, 701)),
+                        (513, 1024, 700, 901)),
     "terms in last blocks": (TERMS, {**GROUPS, "chunks": 4, "is_finished": True},
-                             [("M", 72), ("M", 136)], (257, 1024, 300)),
+                             [("M", 72), ("M", 136)], (513, 1024, 600)),
     "chunks in last blocks": (NN, {**GROUPS, "chunks": 2, "is_finished": True},
                               [("M", 520), (520, 72)], (65, 256, 130)),
     "terms in chunks by threads": (TERMS, {**WARPS, "chunks": 8}, [("M", 72), ("M", 72)],
-                                   (257, 1024, 333)),
+                                   (513, 1024, 666)),
     "terms by threads": (TERMS, {**WARPS, "stages": 2}, [("M", 72), ("M", 136)], (17, 32, 21)),
 }  # fmt: skip
 

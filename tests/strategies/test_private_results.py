@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tcdsl import library
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
 from tcdsl.plan.gpu_planner import plan_for_gpu
@@ -170,3 +171,55 @@ def test_what_has_no_copies_says_why(lower: Lower) -> None:
     scop = lower(SUMS.format(t="float", op="+="), (5, 6), (70,), (70, 6))
     (update,) = (s for s in scop.statements if s.value is not None and s.name == "S0")
     assert why_not_private(scop, update) == "its updates are not atomic"
+
+
+def test_threads_of_a_warp_update_banks_of_their_own(lower: Lower) -> None:
+    """Copies have neighbours along the threads, in rows that no padding makes longer."""
+    plan = plan_for_gpu(
+        lower(HISTOGRAM.replace("B", "64"), (262144, 96)), Options(), load_chip("h200")
+    )
+    (name,) = (
+        n for n in plan.placements if ".part" in n and plan.placements[n].space is Space.SHARED
+    )
+    assert plan.placements[name].extents[-2:] == (64, 96) and not plan.placements[name].padding
+    update = next(s for s in plan.scop.statements if s.write.array == name and s.value is not None)
+    assert sorted(update.write.inexact) == [plan.scop.arrays[name].rank - 2]
+
+
+def test_what_ends_copies_has_threads_along_the_target(cuda_unit: Any) -> None:
+    text = cuda_unit(HISTOGRAM.replace("B", "64"), (262144, 96), gpu=load_chip("h200")).source.text
+    (line,) = (x for x in text.splitlines() if "tc_atomic_add_i32(&bins[" in x)
+    assert "j * 64 + e1" in line
+    (before,) = (x for x in text.splitlines() if ", e1 = " in x)
+    thread = before.split(", e1 = ")[1].split()[0].rstrip(";")
+    assert f"const int {thread} = (int)threadIdx.x;" in text
+
+
+def test_what_depends_on_whole_results_follows_copies(
+    copies: Chip, check_emulated: CheckAll
+) -> None:
+    """The store of a half type's sums reads what ends the copies, though all are in one block."""
+    check_emulated([(SUMS.format(t="half", op="+="), [(5, 6), places(70, 5), (70, 6)])], gpu=copies)
+
+
+def test_what_starts_copies_shares_a_launch(lower: Lower) -> None:
+    plan = plan_for_gpu(lower(MEANS, (1000000, 32), (1000000, 64)), Options(), load_chip("h200"))
+    starts, *names = (kernel.name for kernel in plan.kernels)
+    assert starts == "S1+S3+S4_part2_init" and names[:2] == ["S0+near.store+S4", "S4_part2_add"]
+
+
+def test_what_a_fold_does_not_decide_is_loaded_before_it(cuda_unit: Any) -> None:
+    program = library.source_for(library.case("kmeans_step"), "float32")
+    shapes = (1000000, 32), (1000000, 64), (64,)
+    text = cuda_unit(program, *shapes, gpu=load_chip("h200")).source.text
+    (kernel,) = (k for k in text.split('extern "C"') if "tc_argfold_x" in k)
+    assert kernel.index("= x[") < kernel.index("tc_argfold_x") and "__syncthreads" not in kernel
+
+
+def test_threads_go_over_what_several_blocks_would_have(cuda_unit: Any) -> None:
+    """As one part: the loads of many elements start together, and no turn waits for its own."""
+    text = cuda_unit(
+        "def f(int32(K) y, int32(P) at) -> (y) { y(at(p) & 63) += 1 }", (64,), (1000000,),
+        gpu=load_chip("h200"),
+    ).source.text  # fmt: skip
+    assert "copies of the results of S0" in text and "w_turn0 < 15" in text

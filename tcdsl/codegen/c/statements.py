@@ -63,6 +63,7 @@ from tcdsl.lang.comprehension import (
 from tcdsl.lang.faults import Site
 from tcdsl.lang.types.dtypes import DType, arithmetic
 from tcdsl.poly.data_ranges import data_ranges_of
+from tcdsl.poly.known_values import is_surely_inside
 from tcdsl.poly.lowering import first_load
 from tcdsl.poly.scop import Access, Interleaved, Kind, RangeCheck, Scop, Skew
 from tcdsl.records import dataclass
@@ -433,7 +434,8 @@ class StatementPrinter:
         array = self.scop.arrays[statement.write.array]
         guards: list[Code] = []
         for dim, subscript in enumerate(statement.write.subscripts):
-            if dim in statement.write.inexact:
+            is_open = dim in statement.write.inexact
+            if is_open and not is_surely_inside(self.scop, statement, statement.write, dim):
                 origin = self.sizes.extent(array.origin[dim])
                 at = paren(binary(self.expressions.subscript(subscript), "-", origin))
                 extent = cast("uint64_t", self.sizes.extent(array.shape[dim]))
@@ -467,14 +469,16 @@ class StatementPrinter:
         for dim in access.inexact:
             if placement.dims[dim].parts:
                 subscript = self.expressions.subscript(access.subscripts[dim])
-                indices[dim] = self._clamped(access.array, dim, subscript)
+                indices[dim] = self._clamped(access, dim, subscript)
         return _row_major(indices, placement.extents)
 
-    def _clamped(self, array: str, dim: int, at: Code) -> Code:
-        """Return how far the subscript *at* is from the start of *array*, within it in any case."""
-        own = self.scop.arrays[array]
+    def _clamped(self, access: Access, dim: int, at: Code) -> Code:
+        """Return how far the subscript *at* is from its array's start, within it in any case."""
+        own = self.scop.arrays[access.array]
         if not self.sizes.is_zero(own.origin[dim]):
             at = paren(binary(at, "-", self.sizes.extent(own.origin[dim])))
+        if is_surely_inside(self.scop, self.statement, access, dim):
+            return at
         # Whatever was gathered, memory is safe; a fault has been recorded.
         return call("tcdsl_clamp", at, self.sizes.extent(own.shape[dim]))
 
@@ -497,7 +501,7 @@ class StatementPrinter:
         shifted: list[Code] = []
         for dim, (at, origin) in enumerate(zip(subscripts, array.origin, strict=True)):
             if dim in access.inexact:
-                shifted.append(self._clamped(access.array, dim, at))
+                shifted.append(self._clamped(access, dim, at))
                 continue
             is_shifted = not self.sizes.is_zero(origin)
             shifted.append(paren(binary(at, "-", self.sizes.extent(origin))) if is_shifted else at)

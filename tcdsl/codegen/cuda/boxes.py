@@ -28,9 +28,10 @@ from tcdsl.codegen.ast.build import (
 )
 from tcdsl.codegen.ast.loop_ast import REQUEST
 from tcdsl.codegen.ast.nodes import Code, Evaluate, Name, Node
+from tcdsl.codegen.cuda.counts import Counts
 from tcdsl.codegen.cuda.grids import extent_counts
 from tcdsl.codegen.cuda.products import variables_of
-from tcdsl.codegen.cuda.source import TFLOAT32, Counts, TensorMap
+from tcdsl.codegen.cuda.source import TFLOAT32, TensorMap
 from tcdsl.codegen.cuda.statements import CudaStatementPrinter
 from tcdsl.codegen.names import Names
 from tcdsl.costmodel.locality import array_strides

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import islpy as isl
 
-from tcdsl.codegen.cuda.source import Count, Counts
+from tcdsl.codegen.cuda.counts import Count, Counts
 from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of
 from tcdsl.poly.scop import Scop

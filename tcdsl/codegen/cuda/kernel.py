@@ -3,16 +3,18 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tcdsl.codegen.ast import loop_ast
-from tcdsl.codegen.ast.build import binary, both, cast, member, number, paren
+from tcdsl.codegen.ast.build import binary, both, cast, chain, member, number, paren
 from tcdsl.codegen.ast.nodes import Code, Declare, If, Name, Node, Type, Variable
 from tcdsl.codegen.ast.opened_loops import unopened_loops
 from tcdsl.codegen.ast.walk import names
 from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.statements import Context, constant
 from tcdsl.codegen.cuda.boxes import BARRIER_BYTES, BARRIERS
+from tcdsl.codegen.cuda.call_shared import Taken, taken_by
 from tcdsl.codegen.cuda.changing import changing_loads
+from tcdsl.codegen.cuda.counts import SharedCount
 from tcdsl.codegen.cuda.exchanges import Ahead, Exchange
-from tcdsl.codegen.cuda.grids import grid_counts
+from tcdsl.codegen.cuda.grids import extent_counts, grid_counts
 from tcdsl.codegen.cuda.index_width import needs_wide_index
 from tcdsl.codegen.cuda.overlap import Start
 from tcdsl.codegen.cuda.parameters import parameters_of, streamed_arrays
@@ -117,6 +119,7 @@ class KernelText:
         self.pipeline = pipeline_of(self.mapped, self.placements)
         self.role: frozenset[str] = frozenset(self.mapped.paths)  # statements that are printed
         self.staged = self._staged_bytes()
+        self.taken = self._taken()
         self.launch = self._launch()
         self.streamed = streamed_arrays(self.scop, kernel)
 
@@ -126,7 +129,7 @@ class KernelText:
         return self.mapped.launched(PRODUCING_WARPS if self.kernel.code.thread_registers else 1)
 
     def _launch(self) -> Launch:
-        cluster = self.mapped.cluster
+        cluster, sizes = self.mapped.cluster, self.parent.sizes.open_sizes
         x, y, z = self.mapped.grid
         assert x * y * z > 0, "what may run beside a kernel is known of those that run"
         return Launch(
@@ -134,8 +137,12 @@ class KernelText:
             sum(self.staged.values()) + self._barriers() * BARRIER_BYTES,
             tuple(parameters_of(self.parent, self.kernel, self.start.awaited)),
             self.kernel.name, (*self.kernel.why, *self.start.why), cluster, self.start.overlap,
-            grid_counts(self.mapped, self.parent.sizes.open_sizes),
+            grid_counts(self.mapped, sizes),
             has_phases(self.scop, self.kernel.tree),
+            tuple(
+                SharedCount(own.each, own.most, extent_counts(own.values, sizes))
+                for own in self.taken.values()
+            ),
         )  # fmt: skip
 
     def _barriers(self) -> int:
@@ -153,18 +160,31 @@ class KernelText:
                     staged[placement.array] = size
         return staged
 
+    def _taken(self) -> dict[str, Taken]:
+        """Return what staged arrays take that take less at lesser sizes; stages never do."""
+        found = {}
+        for name in self.staged if self.pipeline is None else ():
+            element_bytes = self.scop.arrays[name].dtype.size_bytes
+            if taken := taken_by(self.scop, self.placements[name], element_bytes):
+                found[name] = taken
+        return found
+
     def shared_arrays(self) -> Iterator[Node]:
         if self.staged:
             is_atoms = any(self.placements[name].layout is Layout.ATOMS for name in self.staged)
             before = f"extern __shared__ __align__({ATOM_BYTES if is_atoms else VECTOR_BYTES}) "
             yield Declare(Type("unsigned char"), (Variable("w_staged", size=""),), before)
-        offset = 0
+        offset, open_ = 0, list[Code]()
         for name, size in self.staged.items():
             type_ = c_type(self.scop.arrays[name].dtype)
-            start = cast(f"{type_} *", paren(binary("w_staged", "+", offset)))
+            place = chain("+", ["w_staged", offset, *open_])
+            start = cast(f"{type_} *", paren(place))
             variable = Variable(self.names.of("array", name), start, pointer="*const ")
             yield Declare(Type(type_), (variable,))
-            offset += size
+            if taken := self.taken.get(name):
+                open_.append(binary(taken.each, "*", self.parent.sizes.extent(taken.values)))
+            else:
+                offset += size
         if self.pipeline is not None:
             start = cast("uint64_t *", paren(binary("w_staged", "+", offset)))
             yield Declare(Type("uint64_t"), (Variable(BARRIERS, start, pointer="*const "),))

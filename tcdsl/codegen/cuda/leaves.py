@@ -9,11 +9,13 @@ All threads of a block call a collective: what guards the others stands within t
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tcdsl.codegen.ast import loop_ast
-from tcdsl.codegen.ast.build import both
-from tcdsl.codegen.ast.nodes import Code, Declare, If, Node, Scope, Type, Variable
+from tcdsl.codegen.ast.build import both, index
+from tcdsl.codegen.ast.nodes import Code, Declare, Evaluate, If, Node, Scope, Type, Variable
 from tcdsl.codegen.ast.walk import mentioned, names, of_statement, walk
+from tcdsl.codegen.c.statements import constant
 from tcdsl.codegen.cuda.boxes import event_nodes
 from tcdsl.codegen.cuda.kernel import KernelText
 from tcdsl.codegen.cuda.statements import Vectors, is_block_collective, thread_index
@@ -82,6 +84,35 @@ class LeafPrinter:
         return (
             [Declare(Type(self.text.index_type), variables, before="const ")] if variables else []
         )
+
+    def joint_call(
+        self, first: loop_ast.AstNode, second: loop_ast.AstNode | None, active: Sequence[Code]
+    ) -> tuple[list[Node], dict[str, Code]]:
+        """Return one call for two folds that stand side by side, and what each finds in it.
+
+        Nothing where they are not to be one (``schedule/joint_folds``), or isl has put guards of
+        blocks around them.
+        """
+        if not isinstance(first, loop_ast.Leaf) or not isinstance(second, loop_ast.Leaf):
+            return [], {}
+        if self.text.slots.joint.get(first.statement) != second.statement:
+            return [], {}
+        leaves = first, second
+        guards = [g for leaf in leaves for g in self.guards(leaf, active, is_pinned=False)]
+        parts = [self.text.printer(leaf).own_part for leaf in leaves]
+        has_indices = any(
+            self._indices(leaf, [Evaluate(part)])
+            for leaf, part in zip(leaves, parts, strict=True)
+        )  # fmt: skip
+        if has_indices or any(map(self._is_about_blocks, guards)):
+            return [], {}
+        name = f"w_folds{self.text.n_folds}"
+        self.text.n_folds += 1
+        together = constant("auto", name, self.text.printer(first).fold_together(parts))
+        for leaf in leaves:
+            self.count_call(leaf, is_at_once=False)
+        results: dict[str, Code] = {leaf.statement: index(name, n) for n, leaf in enumerate(leaves)}
+        return [replace(together, statement=first.statement)], results
 
     def count_call(self, leaf: loop_ast.Leaf, *, is_at_once: bool) -> None:
         """Note a call of the fold *leaf*, if it is as is said of a fold with a number."""

@@ -7,7 +7,7 @@ run them together, and meet every barrier.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, zip_longest
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import (
@@ -156,11 +156,29 @@ class LoopPrinter:
             is_leaf = len(members) == 1 and isinstance(members[0], loop_ast.Leaf)
             if guards and not is_leaf:
                 self.text.guarded = before | {name for name, _ in guards}
-            inside = [own for node in members for own in self.nodes(node, pending, active)]
+            inside = self._members(members, pending, active)
             if guards and not is_leaf:
                 inside = [If(both(condition for _, condition in guards), tuple(inside))]
             self.text.guarded = before
             found += inside
+        return found
+
+    def _members(
+        self,
+        members: Sequence[loop_ast.AstNode],
+        pending: tuple[Loop, ...],
+        active: Sequence[Code],
+    ) -> list[Node]:
+        """Return *members* in order; two folds that are one call after that."""
+        found: list[Node] = []
+        outside, eliminated = self.text.folded, self.text.eliminated
+        for node, following in zip_longest(members, members[1:]):
+            self.text.eliminated = [*eliminated, *pending]
+            calls, results = self.leaves.joint_call(node, following, active)
+            self.text.eliminated = eliminated
+            self.text.folded = {**self.text.folded, **results}
+            found += [*calls, *self.nodes(node, pending, active)]
+        self.text.folded = outside
         return found
 
     def _block_guards(

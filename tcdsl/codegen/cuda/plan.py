@@ -5,14 +5,9 @@ from itertools import accumulate
 
 from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.size_texts import SizeTexts
+from tcdsl.codegen.cuda.counts import SCRATCH_ALIGNMENT, Room
 from tcdsl.codegen.cuda.grids import extent_counts
-from tcdsl.codegen.cuda.source import (
-    SCRATCH_ALIGNMENT,
-    TICKETS_BYTES,
-    Parameter,
-    ParameterKind,
-    Room,
-)
+from tcdsl.codegen.cuda.source import TICKETS_BYTES, Parameter, ParameterKind
 from tcdsl.codegen.names import Names
 from tcdsl.costmodel.matrix_products import workspace_bytes
 from tcdsl.lang.faults import Site

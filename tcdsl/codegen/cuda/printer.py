@@ -141,7 +141,7 @@ class _KernelPrinter:
         nodes = self._tree(self.text.kernel.tree) if self.text.pipeline is None else self._roles()
         # The alignment of what is shared is known now.
         body = without_idle_braces([*self.text.shared_arrays(), *nodes])
-        sizes = map(self.text.parent.sizes.name, self.text.parent.sizes.integers)
+        sizes = [*map(self.text.parent.sizes.name, self.text.parent.sizes.integers)]
         uniform = [*sizes, self.text.names.of("ticket", "tickets"), *self._unchanged()]
         reason = (
             why_not_uniform(body, self.text.mapped.threads, uniform)
@@ -159,7 +159,7 @@ class _KernelPrinter:
             body = (Evaluate(begin), *body, Evaluate(end))
         touched = self.text.start.first_touched
         ordered = None if touched is None else self._names_of(touched)
-        return with_waits(body, self.text.start.overlap, follower.overlap, ordered)
+        return with_waits(body, self.text.start.overlap, follower.overlap, ordered, sizes)
 
     def _tree(self, tree: Tree) -> list[Node]:
         """Return the nodes of *tree*."""

@@ -10,6 +10,7 @@ from enum import StrEnum
 from math import prod
 from typing import Any
 
+from tcdsl.codegen.cuda.counts import Count, Counts, Room, SharedCount, largest, workspace_at
 from tcdsl.costmodel.matrix_products import MatrixProduct
 from tcdsl.lang.faults import Site, sites_from_json
 from tcdsl.records import dataclass
@@ -20,7 +21,6 @@ NOWHERE: Mapping[int, int] = {}
 # Where kernels take tickets (schedule/stitching) they are the workspace's first bytes: zero
 # before the first launch, and after every one.
 TICKETS_BYTES = 32 << 10
-SCRATCH_ALIGNMENT = 256  # bytes
 
 
 class ParameterKind(StrEnum):
@@ -57,7 +57,7 @@ class TensorMap:
     sizes: tuple[int, ...]
     strides: tuple[int, ...]  # in bytes, of all dimensions but the first, whose neighbours are
     box: tuple[int, ...]
-    counts: tuple["Counts", ...] = ()  # the sizes, where some are open: the others are the greatest
+    counts: tuple[Counts, ...] = ()  # the sizes, where some are open: the others are the greatest
     corners: tuple[tuple[int, ...], ...] = ()  # of all dimensions but the first and the last
     steps: tuple[int, ...] = ()  # of the same
 
@@ -99,90 +99,6 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """``floor((constant + sum of factor * term) / denominator)``, a function of open sizes.
-
-    A term is the position of a size among the integers of the call, or a count itself.
-    """
-
-    denominator: int
-    constant: int
-    terms: tuple[tuple[int, "int | Count"], ...]
-
-    def at(self, integers: Sequence[int]) -> int:
-        """Return the value where the call gives *integers*."""
-        total = self.constant
-        for factor, term in self.terms:
-            total += factor * (integers[term] if isinstance(term, int) else term.at(integers))
-        return total // self.denominator
-
-    def to_json(self) -> list[Any]:
-        terms = [[f, t if isinstance(t, int) else t.to_json()] for f, t in self.terms]
-        return [self.denominator, self.constant, terms]
-
-    @classmethod
-    def from_json(cls, data: Sequence[Any]) -> "Count":
-        denominator, constant, terms = data
-        read = ((int(f), t if isinstance(t, int) else cls.from_json(t)) for f, t in terms)
-        return cls(int(denominator), int(constant), tuple(read))
-
-
-Counts = tuple[Count, ...]  # the largest counts
-
-
-def largest(counts: Counts, integers: Sequence[int]) -> int:
-    """Return the value of *counts* where the call gives *integers*."""
-    return max(count.at(integers) for count in counts)
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What a scratch array has of the workspace: *size_bytes* from *offset*, at the most.
-
-    That is at the greatest open sizes; at others it takes what its *extents* say.
-    """
-
-    offset: int
-    size_bytes: int
-    element_bytes: int
-    extents: tuple[Counts, ...]
-
-    def taken(self, integers: Sequence[int]) -> int:
-        """Return the bytes that the array takes where the call gives *integers*."""
-        elements = prod(max(0, largest(counts, integers)) for counts in self.extents)
-        size_bytes = -(-max(elements * self.element_bytes, 1) // SCRATCH_ALIGNMENT)
-        return min(self.size_bytes, size_bytes * SCRATCH_ALIGNMENT)
-
-    def to_json(self) -> list[Any]:
-        extents = [[count.to_json() for count in counts] for counts in self.extents]
-        return [self.offset, self.size_bytes, self.element_bytes, extents]
-
-    @classmethod
-    def from_json(cls, data: Sequence[Any]) -> "Room":
-        offset, size_bytes, element_bytes, extents = data
-        read = (tuple(map(Count.from_json, counts)) for counts in extents)
-        return cls(int(offset), int(size_bytes), int(element_bytes), tuple(read))
-
-
-def workspace_at(
-    rooms: Sequence[Room], start: int, integers: Sequence[int]
-) -> tuple[dict[int, int], int]:
-    """Return { offset of a room -> its offset at the sizes of a call }, and the bytes of all.
-
-    Rooms that end before another begins do so afterwards, too: what is apart stays apart.
-
-    :arg start: the bytes before the first room.
-    """
-    moved: dict[int, int] = {}
-    ends: list[tuple[int, int]] = []  # where rooms end: at most, and at these sizes
-    for room in sorted(rooms, key=lambda room: room.offset):
-        before = (now for end, now in ends if end <= room.offset)
-        moved[room.offset] = max(before, default=start)
-        ends.append((room.offset + room.size_bytes, moved[room.offset] + room.taken(integers)))
-    return moved, max((now for _, now in ends), default=start)
-
-
-@dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel: its function, its grid, and what it is called with.
 
@@ -201,14 +117,15 @@ class Launch:
     overlap: Overlap = Overlap.ORDERED
     counts: tuple[Counts, Counts, Counts] = ((), (), ())  # of blocks, where sizes are open
     is_cooperative: bool = False  # all blocks are there at once, for barriers of all
+    shared_counts: tuple[SharedCount, ...] = ()  # of arrays that take less at lesser sizes
 
     def at(self, integers: Sequence[int], places: Mapping[int, int] = NOWHERE) -> "Launch":
-        """Return the launch at the open sizes among *integers*: without idle blocks.
+        """Return the launch at the open sizes among *integers*: without idle blocks and arrays.
 
         :arg places: { offset in the workspace -> that at these sizes }.
         """
         has_maps = self.has_open_maps
-        if not any(self.counts) and not places and not has_maps:
+        if not (any(self.counts) or places or has_maps or self.shared_counts):
             return self
         grid = (
             min(most, max(1, largest(counts, integers))) if counts else most
@@ -218,8 +135,9 @@ class Launch:
         if places or has_maps:
             parameters = tuple([_at(parameter, places, integers) for parameter in parameters])
         # Made as it is, for the first call at a size waits: `replace` takes three times as long.
+        shared = self.shared_bytes - sum([own.idle_bytes(integers) for own in self.shared_counts])
         return Launch(
-            self.name, _dim3(grid), self.block, self.shared_bytes, parameters, self.label, self.why,
+            self.name, _dim3(grid), self.block, shared, parameters, self.label, self.why,
             self.cluster, self.overlap, self.counts, self.is_cooperative,
         )  # fmt: skip
 
@@ -241,6 +159,7 @@ class Launch:
             "overlap": self.overlap,
             "counts": [[count.to_json() for count in counts] for counts in self.counts],
             "is_cooperative": self.is_cooperative,
+            "shared_counts": [count.to_json() for count in self.shared_counts],
         }
 
     @classmethod
@@ -258,6 +177,7 @@ class Launch:
             Overlap(data.get("overlap", Overlap.ORDERED)),
             _counts(data.get("counts", ((), (), ()))),
             bool(data.get("is_cooperative", False)),
+            tuple(map(SharedCount.from_json, data.get("shared_counts", ()))),
         )
 
     def described(self) -> dict[str, Any]:

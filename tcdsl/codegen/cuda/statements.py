@@ -487,8 +487,19 @@ class CudaStatementPrinter(StatementPrinter):
             here = {variable: Literal(str(number))}
             return self.moved(lambda at: substituted(at, here)).element(read)
 
-        type_ = vector_type(c_type(statement.reduction.dtype), width)
-        return self._collective(Vector(type_, tuple(map(lane, range(width)))))
+        return self.fold_together([lane(number) for number in range(width)])
+
+    @property
+    def own_part(self) -> Code:
+        """What this thread gives to a fold whose accumulators are registers."""
+        (read,) = self.statement.reads
+        return self.element(read)
+
+    def fold_together(self, parts: Sequence[Code]) -> Code:
+        """Return one call for all *parts*, of lanes or of other folds too."""
+        assert self.statement.reduction is not None
+        type_ = vector_type(c_type(self.statement.reduction.dtype), len(parts))
+        return self._collective(Vector(type_, tuple(parts)))
 
     def _folded(self, result: Code) -> Node:
         """Return the store of the fold's *result*."""

@@ -20,6 +20,7 @@ from tcdsl.codegen.cuda.kernel import KernelText, Turn
 from tcdsl.codegen.passes.turns import Turns, batch_of, covers, step_guard, turns_of
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.poly.loop_tree import Loop, LoopKind
+from tcdsl.poly.scop import Kind
 
 RANGE_BATCH = gpu_thresholds.RANGE_ITERATIONS
 MOST_LEAVES_IN_TURNS = 4  # statements of a loop that is printed by turns
@@ -146,9 +147,14 @@ class TurnsPrinter:
         return [For(type_, start, first, begun, stride, (one,), "#pragma unroll 1")]
 
     def is_simple(self, node: loop_ast.AstNode) -> bool:
-        """Return whether *node* is a few statements, or the lanes of vectors: worth unrolling."""
-        leaves = list(loop_ast.leaves(node))
-        return len(leaves) <= MOST_LEAVES_IN_TURNS and all(
+        """Return whether *node* is a few statements, or the lanes of vectors: worth unrolling.
+
+        Values that only registers have are parts of the statements that they are computed for.
+        """
+        statements = [self.text.scop.by_name[leaf.statement] for leaf in loop_ast.leaves(node)]
+        few = [s for s in statements
+               if s.kind is not Kind.ASSIGN or not self.text.is_private(s.write.array)]  # fmt: skip
+        return len(few) <= MOST_LEAVES_IN_TURNS and all(
             self.text.loops[name].kind in (LoopKind.LANES, LoopKind.UNROLL)
             for name in opened_loops(node)
         )

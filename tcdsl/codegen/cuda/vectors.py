@@ -9,12 +9,12 @@ lanes of a vector make or none.  The array's pointer must then be a multiple of 
 which the call checks.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import islpy as isl
 
 from tcdsl.codegen.cuda.copies import copy_of, is_whole
-from tcdsl.costmodel.locality import access_stride, array_strides, runs_of
+from tcdsl.costmodel.locality import access_stride, array_strides, runs_of, stride_divisors
 from tcdsl.lang.comprehension import Binary, Expr, walk
 from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Loop, statements_of, values_of
@@ -121,7 +121,7 @@ def _is_vector(
     if placement is not None:
         address = _address_in_tile(scop, statement, access, placement)
     else:
-        address = address_of(scop, statement, access, array)
+        address = address_of(scop, statement, access, array, width)
     if address is None:
         return False
     space = statement.domain.get_space()
@@ -147,7 +147,7 @@ def is_run(
         return False
     if not access.is_exact or statement.conditions or access_stride(array, access, index) != 1:
         return False
-    address = address_of(scop, statement, access, array)
+    address = address_of(scop, statement, access, array, width)
     if address is None or not _grows(address, columns.position):
         return False
     place = Coordinate(columns.position, columns.shift, 1, width)
@@ -161,15 +161,25 @@ def _divides(access: Access) -> bool:
     return any(isinstance(node, Binary) and node.op in ("/", "%") for node in exprs)
 
 
-def address_of(scop: Scop, statement: Statement, access: Access, array: Array) -> isl.PwAff | None:
-    """Return the element's distance from the array's pointer, in elements."""
+def address_of(
+    scop: Scop, statement: Statement, access: Access, array: Array, width: int = 0
+) -> isl.PwAff | None:
+    """Return the element's distance from the array's pointer, in elements.
+
+    :arg width: of which strides that are known at the call alone must be multiples; the distance is
+        one modulo that, for the least that they are multiples of stands for them.  0: None then.
+    """
     inner = array.shape[1:] if array.strides is None else ()
-    if any(not isinstance(x, int) for x in (*array.origin, *inner)):
-        return None  # a stride is known only at the call
+    if any(not isinstance(x, int) for x in array.origin):
+        return None
+    strides = array_strides(array)
+    if any(not isinstance(x, int) for x in inner):
+        strides = stride_divisors(array)
+        if not width or any(s % width for s in _open_strides(array, strides)):
+            return None
     builder = builder_of(statement.indices, statement.name, scop.sizes)
     total: isl.PwAff | None = None
     row: list[isl.PwAff] = []
-    strides = array_strides(array)
     for subscript, stride, own, origin in zip(
         access.subscripts, strides, array.strides or strides, array.origin, strict=True
     ):
@@ -187,6 +197,12 @@ def address_of(scop: Scop, statement: Statement, access: Access, array: Array) -
     if array.skew is not None and total is not None:
         total = total.sub(row_start(array.skew, row[:-1]))
     return total
+
+
+def _open_strides(array: Array, divisors: Sequence[int]) -> list[int]:
+    """Return what the strides of *array* are multiples of that depend on an open extent."""
+    is_open = [not isinstance(extent, int) for extent in array.shape]
+    return [own for dim, own in enumerate(divisors) if any(is_open[dim + 1 :])]
 
 
 def _address_in_tile(

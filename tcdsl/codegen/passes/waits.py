@@ -15,6 +15,7 @@ Where warps have roles and one role alone touches such arrays, its warps wait, b
                                                          y = C + z; }
 
 A kernel ends when all of its threads have: one that waits is enough for those that come later.
+So blocks that a call's open sizes leave something to do wait inside their guard, as a role does.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,11 +31,16 @@ _BEGIN = Evaluate(call("tc_begin_next_kernel"))
 
 
 def with_waits(
-    body: Sequence[Node], own: Overlap, next_: Overlap, ordered: Collection[str] | None
+    body: Sequence[Node],
+    own: Overlap,
+    next_: Overlap,
+    ordered: Collection[str] | None,
+    sizes: Collection[str] = (),
 ) -> list[Node]:
     """Return *body*, the nodes of a kernel, with its wait, as the *next_* kernel begins.
 
     :arg ordered: the arrays that must not be touched before, None if nothing at all may be.
+    :arg sizes: the open sizes, of which none leaves all blocks idle.
     """
     begin = [] if next_ is Overlap.ORDERED else [_BEGIN]
     match own:
@@ -44,23 +50,32 @@ def with_waits(
             return [*begin, *body, _WAIT]
         case Overlap.WAITS_FIRST:
             own_wait = [_WAIT, *begin]
-            return [*own_wait, *body] if ordered is None else _placed(own_wait, body, ordered)
+            if ordered is None:
+                return [*own_wait, *body]
+            return _placed(own_wait, body, ordered, sizes)
 
 
-def _placed(wait: Sequence[Node], body: Sequence[Node], arrays: Collection[str]) -> list[Node]:
+def _placed(
+    wait: Sequence[Node], body: Sequence[Node], arrays: Collection[str], sizes: Collection[str]
+) -> list[Node]:
     """Return *body* with *wait* before the first of its nodes that has one of *arrays* in it."""
     at = _first(body, arrays)
     role = body[at] if at < len(body) else None
     is_last = mentioned(body[at + 1 :]).isdisjoint(arrays)
-    if isinstance(role, If) and role.is_role and is_last:
+    if isinstance(role, If) and is_last and (role.is_role or _is_of_call(role, sizes)):
         then, otherwise = role.then, role.otherwise
         if mentioned(otherwise).isdisjoint(arrays):
-            own = replace(role, then=tuple(_placed(wait, then, arrays)))
+            own = replace(role, then=tuple(_placed(wait, then, arrays, sizes)))
             return [*body[:at], own, *body[at + 1 :]]
         if mentioned(then).isdisjoint(arrays):
-            own = replace(role, otherwise=tuple(_placed(wait, otherwise, arrays)))
+            own = replace(role, otherwise=tuple(_placed(wait, otherwise, arrays, sizes)))
             return [*body[:at], own, *body[at + 1 :]]
     return [*body[:at], *wait, *body[at:]]
+
+
+def _is_of_call(guard: If, sizes: Collection[str]) -> bool:
+    """Return whether *guard* is for what a call's *sizes* leave out."""
+    return not guard.otherwise and not mentioned([Evaluate(guard.condition)]).isdisjoint(sizes)
 
 
 def _first(body: Sequence[Node], arrays: Collection[str]) -> int:

@@ -7,6 +7,12 @@ stride times the extent of p+1) and every access to the tensor subscripts them b
 (a, b), b running over the whole extent, such that a and b occur nowhere else but in such pairs, in
 front of one another, of dimensions that merge too, or in a subscript ``extent * a + b``, which is
 the merged index; a and b are both left-hand or both reduced.
+Of what is innermost, and shorter than a warp, the outer index may have a number beside it::
+
+    y(w,c) = x(w,c) + x(w+2,c)         --->     y(p) = x(p) + x(p + 2 C)            p = w * C + c
+
+(neighbours are neighbours in memory then, not C apart), but where a recurrence reads its own
+results: they would be C apart for no index to run along.
 That is a greatest fixed point: all pairs are candidates, and those with an objection fall out until
 none does.  Iteration order is kept (p is lexicographic in (a, b)), so that it is always legal.
 
@@ -27,9 +33,11 @@ from tcdsl.rewrites.comprehension.merging import (
     accesses_of,
     indices_elsewhere,
     merge,
+    near_index,
     run_of,
 )
 
+SHORT = 32  # neighbours in memory, of which the threads of a warp have several
 Pair = tuple[str, int]  # (tensor, p): the dimensions p and p + 1
 
 
@@ -93,12 +101,14 @@ class _Uses:
                     yield tensor, p
 
     def _accepts(self, tensor: str, p: int, subscripts: tuple[Expr, ...], pairs: set[Pair]) -> bool:
-        first, second = subscripts[p], subscripts[p + 1]
-        if not (isinstance(first, Index) and isinstance(second, Index)):
+        first, second = near_index(subscripts[p]), subscripts[p + 1]
+        if first is None or not isinstance(second, Index):
             return False
-        a, b = first.name, second.name
+        (a, far), b = first, second.name
         extent = self.special.shapes[tensor][p + 1]
         assert isinstance(extent, int), "dimensions do not merge over an open extent"
+        if far and not self._may_be_far(tensor, p, extent):
+            return False
         if a == b or {a, b} & self.elsewhere or self.ranges[b] != range(extent):
             return False
         if any({a, b} & {run[0], run[1]} and run != (a, b, extent) for run in self.runs):
@@ -110,8 +120,13 @@ class _Uses:
             self._stands_in_pair(other, place, found, (a, b), extent, pairs)
             for other, found in self.accesses
             for place, subscript in enumerate(found)
-            if isinstance(subscript, Index) and subscript.name in (a, b)
+            if (near := near_index(subscript)) is not None and near[0] in (a, b)
         )
+
+    def _may_be_far(self, tensor: str, p: int, extent: int) -> bool:
+        """Return whether the outer one of p and p + 1 may have a number beside it."""
+        is_innermost = p + 2 == len(self.special.shapes[tensor])
+        return is_innermost and extent < SHORT and tensor != self.statement.target
 
     def _keeps_order(self, a: str, b: str) -> bool:
         """Return whether merging keeps the order of instances, which matters to a recurrence."""
@@ -135,16 +150,16 @@ class _Uses:
     ) -> bool:
         """Return whether an occurrence of a or b is half of a mergeable pair (a, b)."""
         a, b = names
-        own = subscripts[place]
-        assert isinstance(own, Index)
-        p = place if own.name == a else place - 1
+        own = near_index(subscripts[place])
+        assert own is not None
+        p = place if own[0] == a else place - 1
         if (tensor, p) not in pairs:
             return False
-        first, second = subscripts[p], subscripts[p + 1]
-        if not (isinstance(first, Index) and isinstance(second, Index)):
+        first, second = near_index(subscripts[p]), subscripts[p + 1]
+        if first is None or not isinstance(second, Index):
             return False
         same_extent = self.special.shapes[tensor][p + 1] == extent
-        return (first.name, second.name) == (a, b) and same_extent
+        return (first[0], second.name) == (a, b) and same_extent
 
 
 def _groups(rank: int, name: str, pairs: set[Pair]) -> Groups:

@@ -12,6 +12,7 @@ from math import prod
 
 from tcdsl.lang.comprehension import (
     Comprehension,
+    Const,
     Expr,
     Index,
     Let,
@@ -30,7 +31,8 @@ from tcdsl.lang.ranges.open_sizes import (
     OpenSpecialisation,
     times,
 )
-from tcdsl.lang.rewrite import rewrite, rewrite_ranges
+from tcdsl.lang.rewrite import plus, rewrite, rewrite_ranges
+from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.scop import Interleaved, Stride
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.materialisation import linear
@@ -63,11 +65,12 @@ def merge(
 ) -> Coalesced:
     """Return *c* with the dimensions of each group of *merged* as one.
 
-    Legal where every access subscripts a group by plain indices, all but the first over whole
-    extents, that occur nowhere else but in such groups, and no recurrence minds the order.
+    Legal where every access subscripts a group by plain indices, the first one perhaps and a
+    number, all others over whole extents, that occur nowhere else but in such groups, and no
+    recurrence minds the order.
     """
     rewritten = [
-        _merge_statement(statement, ranges, merged)
+        _merge_statement(statement, ranges, merged, special)
         for statement, ranges in zip(c.statements, special.ranges, strict=True)
     ]
     tensors = {name: _merge_tensor(t, merged[name]) for name, t in c.tensors.items()}
@@ -155,15 +158,24 @@ def run_of(subscript: Expr) -> tuple[str, str, int] | None:
     return (a, b, extent) if one == 1 < extent else None
 
 
+def near_index(subscript: Expr) -> tuple[str, int] | None:
+    """Return (a, c) of a subscript ``a + c``, c a number, None if it is none of these."""
+    form = None if isinstance(subscript, Load) else linear(subscript)
+    if form is None or len(form[0]) != 1:
+        return None
+    ((name, factor),) = form[0].items()
+    return (name, form[1]) if factor == 1 else None
+
+
 def indices_elsewhere(statement: Statement, *, but_in_runs: bool = False) -> Iterator[str]:
     """Yield the indices that occur otherwise than as a whole subscript.
 
-    :arg but_in_runs: nor in a whole subscript of :func:`run_of`.
+    :arg but_in_runs: nor in a whole subscript of :func:`run_of`, or of :func:`near_index`.
     """
     for _, subscripts in accesses_of(statement):
         for subscript in subscripts:
-            is_run = but_in_runs and run_of(subscript) is not None
-            if not isinstance(subscript, (Index, Load)) and not is_run:
+            is_known = but_in_runs and (run_of(subscript) or near_index(subscript)) is not None
+            if not isinstance(subscript, (Index, Load)) and not is_known:
                 yield from _names_outside_loads(subscript)
     for expr in _values(statement):
         yield from _names_outside_loads(expr)
@@ -228,6 +240,7 @@ def _merge_statement(
     statement: Statement,
     ranges: AnyRanges,
     merged: Mapping[str, Groups],
+    special: AnySpecialisation,
 ) -> tuple[Statement, dict[str, range | OpenRange], dict[str, tuple[str, ...]]]:
     """Return the statement over merged indices, their ranges, and what each was merged of."""
     chains = _chains(statement, merged)
@@ -238,11 +251,17 @@ def _merge_statement(
     heads = {chain[0]: names[chain] for chain in chains}
     lasts = {chain[-1]: names[chain] for chain in chains}
 
-    def merge(subscripts: tuple[Expr, ...], groups: Groups) -> tuple[Expr, ...]:
+    def merge(subscripts: tuple[Expr, ...], tensor: str) -> tuple[Expr, ...]:
         return tuple(
-            whole(subscripts[g[0]]) if len(g) == 1 else Index(heads[_name(subscripts[g[0]])])
-            for g in groups
+            whole(subscripts[g[0]]) if len(g) == 1 else first(subscripts[g[0]], tensor, g)
+            for g in merged[tensor]
         )
+
+    def first(subscript: Expr, tensor: str, group: Group) -> Expr:
+        name, far = _near(subscript)
+        inner = [special.shapes[tensor][dim] for dim in group[1:]]
+        distance = far * prod(e for e in inner if isinstance(e, int))
+        return plus(Index(heads[name]), Const(distance, INT32))
 
     def whole(subscript: Expr) -> Expr:
         run = run_of(subscript) if names else None
@@ -250,7 +269,7 @@ def _merge_statement(
 
     def change(expr: Expr) -> Expr:
         if isinstance(expr, Load):
-            return replace(expr, subscripts=merge(expr.subscripts, merged[expr.tensor]))
+            return replace(expr, subscripts=merge(expr.subscripts, expr.tensor))
         return expr
 
     def renamed(indices: tuple[str, ...]) -> tuple[str, ...]:
@@ -267,7 +286,7 @@ def _merge_statement(
     subscripts = tuple(rewrite(s, change) for s in statement.subscripts)
     return replace(
         statement,
-        subscripts=merge(subscripts, merged[statement.target]),
+        subscripts=merge(subscripts, statement.target),
         indices=left + reduced,
         n_left=len(left),
         value=rewrite(statement.value, change),
@@ -296,13 +315,14 @@ def _chains(statement: Statement, merged: Mapping[str, Groups]) -> list[tuple[st
     for tensor, subscripts in accesses_of(statement):
         for group in merged[tensor]:
             if len(group) > 1:
-                found[tuple(_name(subscripts[dim]) for dim in group)] = None
+                found[tuple(_near(subscripts[dim])[0] for dim in group)] = None
     return list(found)
 
 
-def _name(expr: Expr) -> str:
-    assert isinstance(expr, Index)
-    return expr.name
+def _near(expr: Expr) -> tuple[str, int]:
+    near = near_index(expr)
+    assert near is not None, "a subscript that merges is an index, and a number"
+    return near
 
 
 def _fresh(chain: tuple[str, ...], taken: tuple[str, ...]) -> str:

@@ -16,6 +16,9 @@ that is stored and read as well has a copy of each tile's own part, [0, T).  Leg
 sizes, for values depend on nothing but what was there before the chain.  ``Overlapped`` keeps what
 elements were made of: poly/overlap.py checks that they are after all rewrites.
 
+Of open sizes tiles are as many as reach the last that is stored, a function of the sizes; the
+arrays of tiles are those of the greatest sizes, for in a kernel they are the tile's alone.
+
 After Krishnamoorthy et al., "Effective automatic parallelization of stencil computations", PLDI
 2007, doi:10.1145/1250734.1250761; PolyMage (Mullapudi, Vasista, Bondhugula, ASPLOS 2015,
 doi:10.1145/2694344.2694364); Halide (Ragan-Kelley et al., PLDI 2013, doi:10.1145/2491956.2462176).
@@ -31,7 +34,15 @@ from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32, DType, arithmetic
-from tcdsl.poly.isl_utils import map_from_functions, within
+from tcdsl.poly.isl_utils import (
+    Extent,
+    dim_bounds,
+    map_from_functions,
+    plus,
+    quotient,
+    within,
+    within_bounds,
+)
 from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Overlapped, Scop, Statement, Storage
 from tcdsl.records import dataclass
@@ -65,6 +76,7 @@ class _Rewriter:
         self.chain = chain
         self.sizes = sizes
         self.counts = tuple(-(-e // size) for e, size in zip(chain.extents, sizes, strict=True))
+        self.ends = tuple(self._end(number) for number in range(len(sizes)))
         self.of_statement: dict[str, tuple[_Index, ...]] = {}
         self.tiled = {name: self._array(scop.arrays[name]) for name in sorted(chain.inside)}
         kept = {n: a for n, a in scop.arrays.items() if n not in chain.inside - chain.stored}
@@ -98,6 +110,19 @@ class _Rewriter:
             fresh_name(f"{array.name}.tile", self.before.arrays), array.dtype,
             (*(0 for _ in self.sizes), *origin), (*self.counts, *shape), Storage.SCRATCH,
         )  # fmt: skip
+
+    def _end(self, number: int) -> Extent:
+        """Return the value after the last along the stencil axis *number* of what is stored."""
+        found: isl.Set | None = None
+        for array in self.chain.stored:
+            written, dim = self._written(array), self.chain.dim(array, number)
+            own = written.project_out(
+                isl.dim_type.set, dim + 1, written.dim(isl.dim_type.set) - dim - 1
+            )
+            own = own.project_out(isl.dim_type.set, 0, dim).reset_tuple_id()
+            found = own if found is None else found.union(own)
+        assert found is not None, "something is stored"
+        return dim_bounds(found, 0, self.before.context)[1]
 
     def _indices(self, statement: Statement) -> dict[str, _Index]:
         """Return what the indices of *statement* along the stencil axes become."""
@@ -172,10 +197,13 @@ class _Rewriter:
         domain = was.intersect_range(statement.domain).domain()
         kind = isl.dim_type.set
         names = [builder.space.get_dim_name(kind, dim) for dim in range(builder.space.dim(kind))]
-        for index, count, (low, high) in zip(indices.values(), self.counts, reach, strict=True):
+        for number, (index, (low, high)) in enumerate(zip(indices.values(), reach, strict=True)):
             last = index.size - 1 + high
-            domain = within(domain, kind, names.index(index.tile), 0, count - 1)
+            domain = within(domain, kind, names.index(index.tile), 0, self.counts[number] - 1)
             domain = within(domain, kind, names.index(index.inner), low, last)
+            if not isinstance(end := self.ends[number], int):  # of an open size fewer tiles
+                most = quotient(plus(end, -index.lower - 1), index.size)
+                domain = within_bounds(domain, names.index(index.tile), 0, plus(most, 1))
         return domain.coalesce()
 
     def _copy(self, writer: Statement) -> Statement:

@@ -58,12 +58,19 @@ def private_shape(scop: Scop, statement: Statement) -> tuple[int, ...]:
 
 
 def privatised(
-    scop: Scop, name: str, partials: Sequence[Partial], *, is_summed: bool = False
+    scop: Scop,
+    name: str,
+    partials: Sequence[Partial],
+    *,
+    is_summed: bool = False,
+    innermost: int | None = None,
 ) -> Scop:
     """Return *scop* with a copy of what *name* updates for each chunk of *partials*.
 
     New are what initialises the copies, before *name*, and what adds them to the target, after it:
     by atomics, or, if *is_summed*, as a sum over the copies.
+
+    :arg innermost: the dimension of the target along which a copy has neighbours; None: the last.
     """
     statement = scop.by_name[name]
     assert why_not_private(scop, statement) is None
@@ -72,36 +79,45 @@ def privatised(
     chunks = [coordinate_name(statement, d, is_lane=False) for d in range(len(partials))]
     left = [own or _fresh(statement, d) for d, own in enumerate(private_indices(statement))]
     number = sum(".part" in array for array in scop.arrays)
+    order = in_copy(len(boxes), innermost)
     part = Array(
         f"{statement.write.array}.part{number}", reduction.dtype,
-        (*(0 for _ in partials), *(low for low, _ in boxes)),
-        (*(p.extent for p in partials), *(end - low for low, end in boxes)), Storage.SCRATCH,
+        (*(0 for _ in partials), *(boxes[d][0] for d in order)),
+        (*(p.extent for p in partials), *(boxes[d][1] - boxes[d][0] for d in order)),
+        Storage.SCRATCH,
     )  # fmt: skip
     arrays = {**scop.arrays, part.name: part}
     wide = replace(scop, arrays=arrays)
     of_chunks = {c: (0, p.extent) for c, p in zip(chunks, partials, strict=True)}
     of_elements = dict(zip(left, boxes, strict=True))
-    places = tuple(map(Index, (*chunks, *left)))
+    places = tuple(map(Index, (*chunks, *(left[d] for d in order))))
     own, load = f"{name}_part{number}", Load(part.name, places, part.dtype)
     init = _over(wide, statement, f"{own}_init", {**of_chunks, **of_elements}, (part.name, places))
-    order = {**of_elements, **of_chunks} if is_summed else {**of_chunks, **of_elements}
+    bounds = {**of_elements, **of_chunks} if is_summed else {**of_chunks, **of_elements}
     target = statement.write.array, tuple(map(Index, left))
-    add = _where_updated(_over(wide, statement, f"{own}_add", order, target), statement)
+    add = _where_updated(_over(wide, statement, f"{own}_add", bounds, target), statement)
     builder = builder_of(add.indices, add.name, scop.sizes)
     add = replace(
-        add, value=load, n_left=len(left) if is_summed else len(order), is_atomic=not is_summed,
+        add, value=load, n_left=len(left) if is_summed else len(bounds), is_atomic=not is_summed,
         reads=guarded_reads(builder, add.domain, (load,), arrays),
         conditions=() if is_summed else _where_changed(load, reduction),
         reduction=replace(reduction, initialise=False),
     )  # fmt: skip
     builder = builder_of(statement.indices, name, scop.sizes)
-    at_chunk = (*(p.expression() for p in partials), *statement.write.subscripts)
+    subscripts = (statement.write.subscripts[d] for d in order)
+    at_chunk = (*(p.expression() for p in partials), *subscripts)
     write = access(builder, part.name, at_chunk, arrays, statement.domain)
     update = replace(statement, write=write)
     at = scop.position(name)
     around = scop.statements[:at], scop.statements[at + 1 :]
     init = replace(init, kind=Kind.INIT, is_atomic=False)
     return replace(wide, statements=(*around[0], init, update, add, *around[1]))
+
+
+def in_copy(rank: int, innermost: int | None) -> tuple[int, ...]:
+    """Return the dimensions of a target in the order that its copies have: *innermost* the last."""
+    dims = [dim for dim in range(rank) if dim != innermost]
+    return (*dims, *([] if innermost is None else [innermost]))
 
 
 def _over(

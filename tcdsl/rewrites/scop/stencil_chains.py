@@ -20,10 +20,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
 from itertools import islice
+from math import frexp
 
 from tcdsl.lang.comprehension import (
     Binary,
     Call,
+    Cast,
+    Const,
     Expr,
     Index,
     Load,
@@ -32,7 +35,7 @@ from tcdsl.lang.comprehension import (
     children,
     walk,
 )  # fmt: skip
-from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.isl_utils import Extent, constant_bounds, dim_bounds, greatest, is_unbounded, minus
 from tcdsl.poly.scop import Kind, Scop, Stage, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.distances import index_and_distance
@@ -40,6 +43,7 @@ from tcdsl.rewrites.scop.recomputation import writers_and_users
 
 LEAST_NEIGHBOURS = 32  # in memory, along an axis that is cut for its length alone
 DIVISION = 8  # operations of one
+INSTRUCTIONS = frozenset(("abs", "fabs", "fmax", "fmin", "max", "min"))  # calls that are one
 Reach = tuple[int, int]  # how far below a tile, and how far above its end: low <= 0 <= high or not
 
 
@@ -49,7 +53,7 @@ class Chain:
 
     *axes* gives each dimension of an array its axis, the same number for all of them; *stencil*
     are the axes that tiles are along; *inside* are the arrays that members read, and
-    *stored* those that others see.
+    *stored* those that others see.  With open sizes, *lower* and *extents* hold for all values.
     """
 
     members: tuple[str, ...]
@@ -80,8 +84,10 @@ def chains_of(scop: Scop, apart: Collection[str] = ()) -> tuple[Chain, ...]:
     """Return the chains of stencils in *scop* that are legal.
 
     :arg apart: arrays that are kept in memory: no chain goes through them.
+
+    Open sizes have a greatest value each, or there are none.
     """
-    if any(size is None for size in scop.sizes.values()) or scop.rescaled:
+    if is_unbounded(scop.context) or scop.rescaled:
         return ()
     found = _Finder(scop, frozenset(apart))
     chains = (found.chain(arrays) for arrays in found.components())
@@ -117,27 +123,31 @@ def _stage(scop: Scop, chain: Chain, statement: Statement) -> Stage:
         reads.append((read.array, tuple(far.get(subscripts[axis], 0) for axis in chain.stencil)))
     first = min(axes.index(axis) for axis in chain.stencil)
     outside, along = 1, 1
-    for position, (axis, extent) in enumerate(zip(axes, scop.arrays[array].shape, strict=True)):
-        assert isinstance(extent, int), "open sizes have no chains"
+    for position, (axis, shape) in enumerate(zip(axes, scop.arrays[array].shape, strict=True)):
+        extent = greatest(shape)
+        assert extent is not None, "chains_of"
         if axis not in chain.stencil and position < first:
             outside *= extent
         elif axis not in chain.stencil:
             along *= extent
     assert statement.value is not None
-    calls = sum(isinstance(node, Call) for node in walk(statement.value))
+    calls = sum(
+        isinstance(node, Call) and node.function not in INSTRUCTIONS
+        for node in walk(statement.value)
+    )
     return Stage(
-        array, chain.reach[array], tuple(reads), _ends(chain, statement), outside, along,
+        array, chain.reach[array], tuple(reads), _ends(scop, chain, statement), outside, along,
         _operations(statement.value), calls, statement.value.dtype.size_bytes == 8,
     )  # fmt: skip
 
 
-def _ends(chain: Chain, statement: Statement) -> tuple[int, ...]:
+def _ends(scop: Scop, chain: Chain, statement: Statement) -> tuple[Extent, ...]:
     """Return the ends of the indices of *statement* along the axes of tiles."""
-    elements, found = statement.write.relation.range(), []
-    for number, lower in enumerate(chain.lower):
-        bounds = constant_bounds(elements, chain.dim(statement.write.array, number))
-        found.append(0 if bounds is None else bounds[1] + 1 - lower)
-    return tuple(found)
+    elements, array = statement.write.relation.range(), statement.write.array
+    return tuple(
+        minus(dim_bounds(elements, chain.dim(array, number), scop.context)[1], lower)
+        for number, lower in enumerate(chain.lower)
+    )
 
 
 def _operations(value: Expr) -> int:
@@ -145,12 +155,19 @@ def _operations(value: Expr) -> int:
     match value:
         case Load():
             return 0
-        case Binary(op="/", dtype=dtype) if dtype.is_float:
+        case Binary(op="/", right=right, dtype=dtype) if dtype.is_float and not _is_power(right):
             return DIVISION + sum(map(_operations, children(value)))
         case Binary() | Unary() | Select() | Call():
             return 1 + sum(map(_operations, children(value)))
         case _:
             return sum(map(_operations, children(value)))
+
+
+def _is_power(divisor: Expr) -> bool:
+    """Return whether *divisor* is a power of two, so that a division by it is a product."""
+    while isinstance(divisor, Cast):
+        divisor = divisor.operand
+    return isinstance(divisor, Const) and abs(frexp(divisor.value)[0]) == 0.5
 
 
 class _Finder:
@@ -240,7 +257,7 @@ class _Finder:
     def _extent(self, axis: int, axes: Mapping[str, tuple[int, ...]]) -> int:
         """Return the largest extent along *axis*."""
         extents = (self.scop.arrays[name].shape[own.index(axis)] for name, own in axes.items())
-        return max(extent for extent in extents if isinstance(extent, int))
+        return max(greatest(extent) or 0 for extent in extents)
 
     def _is_ordered(self, reads: Collection[_Read]) -> bool:
         """Return whether every array is written before it is read."""

@@ -2,15 +2,20 @@
 
     s(i) +=! x(i + k) where k in 0:3    --->    s(i) = x(i) + x(i + 1) + x(i + 2)
 
+Of several axes the sums along all but the first are the terms of those along that: a thread that
+has rows i and i + 1 of a window of 3 x 3 adds row i + 1 of x for both at once::
+
+    (x(i,j) + x(i,j+1) + x(i,j+2)) + (x(i+1,j) + x(i+1,j+1) + x(i+1,j+2)) + ( ... )
+
 Legal iff the updates start from the identity, read nothing that they write, and run for every
 combination of a result and a point of the window; then any order of the terms may be taken.  A
 stage of a stencil then has one statement, without an accumulator to be cleared before it and kept
 beside it (rewrites/scop/overlapped_tiles.py), and neighbours of a thread share loads.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import product
+from functools import partial, reduce
 
 import islpy as isl
 
@@ -43,7 +48,7 @@ def why_not_window(scop: Scop, statement: Statement) -> str | None:
         return "its results are not its left-hand indices"
     if any(read.array == statement.write.array for read in statement.reads):
         return "it reads what it writes"
-    window = statement.domain.project_out(isl.dim_type.set, 0, statement.n_left)
+    window = _window(statement)
     points = points_of_box(window)
     if points is None or not 1 <= points <= MOST_TERMS:
         return "its window is no small box"
@@ -63,6 +68,12 @@ def with_windows(scop: Scop, names: Collection[str]) -> Scop:
     return scop.with_statements(statements)
 
 
+def _window(statement: Statement) -> isl.Set:
+    """Return the points of the window of some result, at some values of the open sizes."""
+    window = statement.domain.project_out(isl.dim_type.set, 0, statement.n_left)
+    return window.project_out_all_params()
+
+
 def _is_product(statement: Statement, init: Statement, window: isl.Set, points: int) -> bool:
     """Return whether every result has the same *points* terms."""
     results = statement.domain.project_out(
@@ -79,16 +90,13 @@ def _unrolled(scop: Scop, statement: Statement) -> Statement:
     """Return the updates *statement* as one statement a result."""
     value, reduction = statement.value, statement.reduction
     assert value is not None and reduction is not None
-    window = statement.domain.project_out(isl.dim_type.set, 0, statement.n_left)
+    window = _window(statement)
     ranges = []
     for dim in range(len(statement.reduced)):
         bounds = constant_bounds(window, dim)
         assert bounds is not None
         ranges.append(range(bounds[0], bounds[1] + 1))
-    total: Expr | None = None
-    for point in product(*ranges):
-        term = _at(value, dict(zip(statement.reduced, point, strict=True)))
-        total = term if total is None else _joined(reduction.operator, total, term)
+    total = _total(reduction.operator, value, statement.reduced, ranges)
     domain = statement.domain.project_out(
         isl.dim_type.set, statement.n_left, len(statement.reduced)
     ).set_tuple_name(statement.name)
@@ -105,6 +113,19 @@ def _unrolled(scop: Scop, statement: Statement) -> Statement:
         reduction=None,
     )
     return with_own_reads(scop, new)
+
+
+def _total(
+    operator: Operator, value: Expr, indices: Sequence[str], ranges: Sequence[range]
+) -> Expr:
+    """Return the sum of *value* over *indices*: over the first, of those over the others."""
+    if not indices:
+        return value
+    terms = (
+        _total(operator, _at(value, {indices[0]: point}), indices[1:], ranges[1:])
+        for point in ranges[0]
+    )
+    return reduce(partial(_joined, operator), terms)
 
 
 def _at(value: Expr, point: dict[str, int]) -> Expr:

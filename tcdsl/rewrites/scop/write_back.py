@@ -18,7 +18,7 @@ import islpy as isl
 from tcdsl.lang.comprehension import Expr, Index, Load
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.lowering import builder_of
-from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
+from tcdsl.poly.scop import Access, Array, Scop, Statement, Storage
 from tcdsl.rewrites.scop.assignment import assignment, element
 
 
@@ -33,8 +33,6 @@ def why_not_written_back(scop: Scop, array: str, inside: Collection[str]) -> str
             return f"{statement.name} writes it elsewhere"
         if not all(access.is_exact for access in own):
             return "a subscript is gathered or scattered"
-        if own and statement.kind is Kind.CHECK:
-            return "its values are checked as subscripts"
     return None
 
 
@@ -52,7 +50,9 @@ def write_back(scop: Scop, array: str, inside: Collection[str]) -> Scop:
             _renamed(s, array, name) if s.name in inside and s.name != store else s
             for s in scop.statements
         ))  # fmt: skip
-    kept = Array(name, output.dtype, output.origin, output.shape, Storage.SCRATCH)
+    kept = Array(
+        name, output.dtype, output.origin, output.shape, Storage.SCRATCH, values=output.values
+    )
     wide = replace(scop, arrays={**scop.arrays, name: kept})
     writers = [s for s in scop.statements if any(w.array == array for w in s.writes)]
     statements = []
@@ -83,12 +83,17 @@ def _renamed(statement: Statement, old: str, new: str) -> Statement:
         relation = one.relation.set_tuple_name(isl.dim_type.out, new)
         return replace(one, array=new, subscripts=subscripts, relation=relation)
 
+    ends = statement.checked_range
+    if ends is not None:
+        ends = replace(ends, lower=rewrite(ends.lower, change), upper=rewrite(ends.upper, change))
     return replace(
         statement,
         value=None if statement.value is None else rewrite(statement.value, change),
+        checked_range=ends,
         conditions=tuple(rewrite(condition, change) for condition in statement.conditions),
         write=moved(statement.write),
         companion=None if statement.companion is None else moved(statement.companion),
+        checked=tuple((dim, rewrite(expr, change)) for dim, expr in statement.checked),
         reads=tuple(moved(read) for read in statement.reads),
     )
 

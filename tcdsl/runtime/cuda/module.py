@@ -17,6 +17,7 @@ from functools import cached_property
 from operator import is_
 from typing import Any
 
+from tcdsl.codegen.cuda.counts import Room, workspace_at
 from tcdsl.codegen.cuda.source import (
     TICKETS_BYTES,
     AnyLaunch,
@@ -25,10 +26,8 @@ from tcdsl.codegen.cuda.source import (
     Memset,
     Overlap,
     ParameterKind,
-    Room,
     has_tickets,
     launch_from_json,
-    workspace_at,
 )
 from tcdsl.errors import LAUNCH_LIMITS, LOAD_FAILED, TCError
 from tcdsl.lang.faults import Site, sites_from_json

@@ -79,12 +79,12 @@ class Step:
         self.select = selector(positions)
 
     def at(self, launch: Launch | None) -> "Step":
-        """Return the same kernel with the grid and the maps of *launch*."""
+        """Return the same kernel with the grid, the shared memory and the maps of *launch*."""
         assert launch is not None, "a kernel's"
         found = Step.__new__(Step)  # as copy.copy does, in a fifth of its time
         for name in Step.__slots__:
             setattr(found, name, getattr(self, name))
-        found.grid = launch.grid
+        found.grid, found.shared = launch.grid, launch.shared_bytes
         found.encoders = _encoders(launch) if self.encoders else self.encoders
         return found
 

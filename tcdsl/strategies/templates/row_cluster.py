@@ -19,6 +19,9 @@ may lack the inner axis: sums along it are results of the outer one's threads, w
 
 Where d has few values and p many, ranks are along runs of p instead, and every block has all of d.
 
+Where the outer axis is an open size, ranks take its values in turn, n % cluster == r: of few images
+each block has some, where of runs of neighbours the first ranks would have all.
+
 Each block copies its part of the arrays that are read several times to shared memory, by
 asynchronous copies: many bytes are on their way, and no register waits for them.  Sums are folded
 over the threads of all blocks.  Where that pays, and how many blocks and threads there are, is
@@ -93,7 +96,10 @@ class ClusterRows:
             LoopKind.THREAD, 0, share.threads,
         )  # fmt: skip
         turns = share.repeat if self.rows.is_split or self._is_shared_inside else 0
-        turn = Coordinate(inner, 0, vector * share.threads, turns)
+        step = vector * share.threads
+        if self.is_dealt and self.rows.is_split:
+            step, turns = step * share.cluster, 0
+        turn = Coordinate(inner, 0, step, turns)
         lanes = [Piece(Coordinate(inner, 0, 1, vector), vector, roles[inner], LoopKind.LANES)]
         return (
             *self._others(name, roles),
@@ -104,30 +110,44 @@ class ClusterRows:
         )
 
     @property
+    def is_dealt(self) -> bool:
+        """Whether ranks take values of the outer axis in turn."""
+        return self.rows.is_open
+
+    @property
+    def _dealt_to(self) -> int:
+        """How many blocks take values of the outer of two axes in turn; 1: each has neighbours."""
+        is_dealt = self.is_dealt and not (self.rows.is_split or self._is_shared_inside)
+        return self.share.cluster if is_dealt else 1
+
+    @property
     def _is_shared_inside(self) -> bool:
         """Whether ranks are along the inner of two axes."""
         return self.rows.is_shared_inside(self.share)
 
-    def _rank(self, name: str) -> tuple[int, int] | None:
-        """Return the dimension along which ranks are, and the values of each; None without any."""
+    def _rank(self, name: str) -> Coordinate | None:
+        """Return the coordinate that is the rank of a block in its cluster, None without any."""
         share = self.share
         if share.cluster == 1:
             return None
         if self._is_shared_inside:
             span = share.threads * share.repeat * self.rows.vector
-            return (self.inner[name], span) if name in self.inner else None
-        return self.outer[name], share.per
+            return Coordinate(self.inner[name], 0, span) if name in self.inner else None
+        if self.is_dealt:
+            turn = share.threads * self.rows.vector if self.rows.is_split else 1
+            return Coordinate(self.outer[name], 0, turn, share.cluster)
+        return Coordinate(self.outer[name], 0, share.per)
 
     def _others(self, name: str, roles: Sequence[Role]) -> Iterator[Piece]:
         """Yield the loops over the blocks of the cluster, and over threads along the outer axis."""
         outer, per, cluster = self.outer[name], self.share.per, self.share.cluster
-        if (found := self._rank(name)) is not None:
-            dim, each = found
-            ranks = -(-self.rows.extents[-1 if self._is_shared_inside else 0] // each)
-            own = Coordinate(dim, 0, each)
-            yield Piece(own, ranks, roles[dim], LoopKind.THREAD, RANK, cluster)
+        if (rank := self._rank(name)) is not None:
+            dim = rank.position
+            ranks = -(-self.rows.extents[-1 if self._is_shared_inside else 0] // rank.div)
+            ranks = min(ranks, rank.mod or ranks)
+            yield Piece(rank, ranks, roles[dim], LoopKind.THREAD, RANK, cluster)
         if (threads := self.share.outer_threads) > 1:
-            own = Coordinate(outer, 0, 1, threads)
+            own = Coordinate(outer, 0, self._dealt_to, threads)
             yield Piece(own, min(per, threads), roles[outer], LoopKind.THREAD, 1, threads)
 
     def _values(self, name: str, roles: Sequence[Role]) -> Iterator[Piece]:
@@ -138,7 +158,10 @@ class ClusterRows:
         outer, values, threads = self.outer[name], self.share.values, self.share.outer_threads
         if not self.rows.is_split:
             is_part = self.share.cluster > 1 and not self._is_shared_inside
-            own = Coordinate(outer, 0, threads, values if is_part else 0)
+            dealt_to = self._dealt_to
+            own = Coordinate(
+                outer, 0, dealt_to * threads, values if is_part and dealt_to == 1 else 0
+            )
             yield Piece(own, values, roles[outer], self._turns)
 
     @property
@@ -165,9 +188,10 @@ class ClusterRows:
             yield Partial(indices[inner], 0, vector, threads, threads, True), 0
         if share.outer_threads > 1 and roles[outer] is Role.REDUCED:
             threads = share.outer_threads
-            yield Partial(indices[outer], 0, 1, threads, threads, True), 1
-        if rank is not None and roles[rank[0]] is Role.REDUCED:
-            yield Partial(indices[rank[0]], 0, rank[1], 0, share.cluster, True), RANK
+            yield Partial(indices[outer], 0, self._dealt_to, threads, threads, True), 1
+        if rank is not None and roles[rank.position] is Role.REDUCED:
+            index = indices[rank.position]
+            yield Partial(index, 0, rank.div, rank.mod, share.cluster, True), RANK
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +300,7 @@ def legal_rows(problem: Problem) -> ClusterRows | None:
     long_rows = LongRows(
         rows, extents, _value_bytes(scop, staged), len(staged), len(resident),
         min(problem.lane_vector(name, dim, resident) for name, dim in inner.items()), is_written,
-        has_inner_sums, _fold_bytes(shapes, dims),
+        has_inner_sums, _fold_bytes(shapes, dims), problem.is_open(outer),
     )  # fmt: skip
     share = next(shares(gpu, long_rows), None)
     return None if share is None else ClusterRows(inner, outer, long_rows, share, staged, resident)

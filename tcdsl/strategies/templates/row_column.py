@@ -102,7 +102,9 @@ def schedule(problem: Problem, config: RowColumnConfig) -> Sketch:
         name: _outside([axis[name] for axis in found.mixed], pieces)
         for name, pieces in sketch.remaining.items()
     }
-    turns = remaining[problem.lead][: len(found.mixed)]
+    # Where the first axis is dealt to blocks it has a loop over what each takes at once, too.
+    shared = {axis[problem.lead] for axis in found.mixed}
+    turns = tuple(p for p in remaining[problem.lead] if p.coordinate.position in shared)
     return replace(
         sketch, remaining=remaining, resident=resident, turns=turns,
         beside=config.resident_blocks, layout=None,

@@ -11,6 +11,7 @@ the scop's by then (strategies/gpu_stencils.py has chosen them).
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Overlapped
@@ -105,7 +106,9 @@ def _blocks(problem: Problem, tiles: Tiles, around: tuple[Axis, ...]) -> tuple[O
         }
         of_rows = len(around) > 1 and axis is around[-2] and len(tiles.sizes) > 1
         whole = tiles.whole(-2) if of_rows else 0
-        found.append(OuterLoop(pieces, kind, whole if 0 < whole < count else 0))
+        most = greatest(whole) or 0
+        is_split = 0 < most < count or (most > 0 and problem.is_open(axis))
+        found.append(OuterLoop(pieces, kind, whole if is_split else 0))
     return tuple(sorted(found, key=lambda loop: loop.kind is not LoopKind.BLOCK))
 
 

@@ -52,5 +52,16 @@ def test_before_the_roles_where_several_touch_it_or_what_comes_later_does() -> N
         assert with_waits(body, FIRST, ORDERED, {"a"}) == [_WAIT, *body]
 
 
+def test_the_blocks_that_a_call_leaves_something_to_do_wait_inside() -> None:
+    body = [OWN, If(Name("N"), (OWN, If(Name("N"), (OWN, THEIRS)), OWN))]
+    expected = [OWN, If(Name("N"), (OWN, If(Name("N"), (OWN, _WAIT, THEIRS)), OWN))]
+    assert with_waits(body, FIRST, ORDERED, {"a"}, {"N"}) == expected
+    for other in (
+        [If(Name("N"), (OWN, THEIRS)), MORE], [If(Name("i"), (OWN, THEIRS))],
+        [If(Name("N"), (THEIRS,), (OWN,))],
+    ):  # fmt: skip
+        assert with_waits(other, FIRST, ORDERED, {"a"}, {"N"}) == [_WAIT, *other]
+
+
 def test_at_the_end_where_nothing_is_touched() -> None:
     assert with_waits(BODY, FIRST, ORDERED, {"b"}) == [*BODY, _WAIT]

@@ -56,6 +56,14 @@ MERGES: dict[str, tuple[str, Shapes, str]] = {
         " { z(a,b,m,n) +=! x(a,b,m,k) * y(a,b,k,n) }",
         [(2, 3, 4, 5), (2, 3, 5, 6)], "a_b m n k",
     ),
+    "pixels beside one another": (
+        "def f(float(H,W,3) x) -> (y) { y(i,j,c) = x(i,j,c) + x(i+1,j+2,c) }",
+        [(4, 7, 3)], "i j_c",
+    ),
+    "pixels around a border": (
+        "def f(float(W,3) x) -> (y) { y(i,c) = x(i,c) - x(i-1,c) where i in 1:W }",
+        [(7, 3)], "i_c",
+    ),
     "a run that is one already": (
         "def f(float(M,N) x, float(K) b) -> (y) { y(i,j) = x(i,j) + b(4*i+j) }",
         [(3, 4), (12,)], "i_j",
@@ -70,6 +78,22 @@ def test_indices_that_stand_together_merge(name: str) -> None:
 
 
 KEPT: dict[str, tuple[str, Shapes]] = {
+    "whole rows beside one another": (
+        "def f(float(M,40) x) -> (y) { y(i,j) = x(i,j) + x(i+1,j) }", [(4, 40)],
+    ),
+    "pixels that are not innermost": (
+        "def f(float(W,3,40) x) -> (y) { y(i,c,k) = x(i,c,k) + x(i+1,c,0) }", [(4, 3, 40)],
+    ),
+    "a recurrence of three at once": (
+        "def f(float(N,3) x) -> (y) { y(i,c) = x(i,c) where i in 0:1"
+        " y(i,c) = y(i-1,c) + x(i,c) where i in 1:N }", [(5, 3)],
+    ),
+    "neighbours of an index that is used": (
+        "def f(float(W,3) x) -> (y) { y(i,c) = x(i,c) + (i > 0 ? x(i-1,c) : 0.0) }", [(5, 3)],
+    ),
+    "a channel beside one": (
+        "def f(float(W,4) x) -> (y) { y(i,c) = x(i+1,c) + x(i,c+1) where c in 0:3 }", [(5, 4)],
+    ),
     "part of an inner range": (
         "def f(float(M,N) x) -> (y) { y(i,j) = x(i,j) where j in 0:N-1 }", [(4, 5)],
     ),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tcdsl.lang.comprehension import Load
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.scop import Kind, Scop, Storage
 from tcdsl.rewrites.scop.write_back import why_not_written_back, write_back
@@ -56,3 +57,22 @@ def test_scattered_outputs_stay(lower: Callable[..., Scop]) -> None:
     assert (
         why_not_written_back(scop, "y", ["S0", "S0_init"]) == "a subscript is gathered or scattered"
     )
+
+
+CHECKED = """def f(float(M,N) x, int32(M) k, float(9) w) -> (int32(M) s, y) {
+    s(i) = k(i) + 1
+    y(i,j) = x(i,j) * w(s(i))
+}"""
+
+
+def test_what_is_checked_as_a_subscript_is_read_from_the_temporary(
+    lower: Callable[..., Scop],
+) -> None:
+    """The fault still says which element of the output it was."""
+    scop = lower(CHECKED, (5, 7), (5,), (9,))
+    (check,) = (s for s in scop.statements if s.kind is Kind.CHECK)
+    done = write_back(scop, "s", [s.name for s in scop.statements])
+    kept = done.by_name[check.name]
+    assert [read.array for read in kept.reads] == ["s.kept"]
+    assert [str(load.tensor) for _, load in kept.checked if isinstance(load, Load)] == ["s.kept"]
+    assert [load.tensor for load in kept.checked_loads if load is not None] == ["s"]

@@ -39,6 +39,7 @@ class FakeDriver:
         self.kernels: dict[str, Kernel] = {}
         self.launched: list[tuple[str, int, int]] = []  # name, stream, context
         self.grids: list[tuple[int, int, int]] = []
+        self.shared: list[int] = []  # bytes, as grids are
         self.early: list[str] = []  # those that began before the one before them had ended
         self.filled: list[tuple[int, int]] = []  # bytes, stream
         self.waited = 0
@@ -201,6 +202,7 @@ class FakeDriver:
     def cuLaunchKernel(self, function: Any, *rest: Any) -> int:
         stream, extra = rest[7], rest[9]._obj
         self.grids.append(rest[:3])
+        self.shared.append(rest[6])
         size = ctypes.c_size_t.from_address(extra[3]).value
         values = (ctypes.c_uint64 * (size // 8)).from_address(extra[1])
         self.launch(self.names[function.value], list(values), stream)
@@ -264,6 +266,7 @@ def _function_class(fake: FakeDriver, error: type[Exception]) -> type:
         ) -> None:
             assert stream is None
             fake.grids.append(grid)
+            fake.shared.append(shared)
             values = [
                 int.from_bytes(parameters[n : n + 8], "little")
                 for n in range(0, len(parameters), 8)

@@ -7,14 +7,8 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.codegen.cuda.source import (
-    Count,
-    CudaSource,
-    Launch,
-    Overlap,
-    Parameter,
-    ParameterKind,
-)
+from tcdsl.codegen.cuda.counts import Count, SharedCount
+from tcdsl.codegen.cuda.source import CudaSource, Launch, Overlap, Parameter, ParameterKind
 from tcdsl.executable import cuda as cuda_executable
 from tcdsl.runtime.cuda import libraries
 
@@ -29,9 +23,11 @@ def source(overlap: Overlap) -> CudaSource:
     x, y = (Parameter(f"float *{name}", ParameterKind.ARRAY, name) for name in "xy")
     size = Parameter("const int64_t B", ParameterKind.INTEGER, "B", 0)
     counts = (Count(4, 3, ((1, 0),)),), (), ()
+    shared = SharedCount(16, 64, counts[0])
     launch = Launch(
-        "tc_k0", (64, 1, 1), (32, 1, 1), 0, (x, y, size), "S0", overlap=overlap, counts=counts
-    )
+        "tc_k0", (64, 1, 1), (32, 1, 1), 1000 + 16 * 64, (x, y, size), "S0", overlap=overlap,
+        counts=counts, shared_counts=(shared,),
+    )  # fmt: skip
     return CudaSource("", frozenset(), (launch,), 0, (), (("B", -1),))
 
 
@@ -59,12 +55,14 @@ def test_each_size_has_its_grid(
     for stream in (0, SIDE):
         streams.append(stream)
         fake.grids.clear()
+        fake.shared.clear()
         for size in (17, 256, 20, 17):
             x = gpuarray(array(size))
             np.testing.assert_array_equal(f(x, options=OPTIONS).get(), 2 * array(size))
             bound = f.compile(x, options=OPTIONS).bind(x)
             np.testing.assert_array_equal(bound().get(), 2 * array(size))
         assert fake.grids == [(n, 1, 1) for n in (5, 5, 64, 64, 5, 5, 5, 5)]
+        assert fake.shared == [1000 + 16 * n for n in (5, 5, 64, 64, 5, 5, 5, 5)]
 
 
 def test_arrays_of_the_host(f: Any, fake: Any) -> None:
@@ -105,10 +103,10 @@ def full_calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_calls_at_new_sizes_are_not_made_in_full(
     f: Any, gpuarray: Make, fake: Any, full_calls: list[Any]
 ) -> None:
-    for size in (17, 256, 20, 100, 20):
+    for size in (17, 64, 20, 40, 20):
         found = f(gpuarray(array(size)), options=OPTIONS).get()
         np.testing.assert_array_equal(found, 2 * array(size))
-    assert fake.grids == [(n, 1, 1) for n in (5, 64, 5, 25, 5)]
+    assert fake.grids == [(n, 1, 1) for n in (5, 16, 5, 10, 5)]
     assert full_calls == [(17, 3)]
     # Another class of sizes, and options, are code of their own.
     f(gpuarray(array(300)), options=OPTIONS)
