@@ -291,6 +291,12 @@ def test_choices_that_do_not_fit_say_why(entry: dict[str, Any], words: list[str]
         assert word in str(caught.value)
 
 
+def test_choices_for_no_elements_say_that_nothing_is_computed() -> None:
+    choices = softmax().compile(X, target="emulate").choices
+    with pytest.raises(OptionError, match="there is no such kernel; nothing is computed"):
+        softmax().compile(tcdsl.spec((0, 64), "float32"), target="emulate", choices=choices)
+
+
 @pytest.mark.slow_but("cpu-more1")
 @pytest.mark.parametrize(("target", "more"), [("emulate", {"threads": 64}), ("cpu", {"row": 1})])
 def test_what_a_template_has_not_is_not_ignored(target: str, more: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import tcdsl
 from tcdsl.settings import VARIABLES
+from tcdsl.strategies.catalogue import TEMPLATES
 
 ROOT = Path(__file__).parent.parent
 
@@ -59,6 +60,16 @@ def test_the_examples_of_the_language_compile(text: str) -> None:
 @pytest.mark.parametrize("name", [variable.name for variable in VARIABLES])
 def test_every_setting_is_documented(name: str) -> None:
     assert f"`{name}`" in (ROOT / "docs/environment.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [template.name for template in TEMPLATES])
+def test_every_template_is_in_a_table_of_the_design(name: str) -> None:
+    pages = ["design_gpu.md", "design_products.md"]
+    if name.startswith("cpu_"):
+        pages = ["design.md"]
+    rows = [line for page in pages for line in (ROOT / "docs" / page).open(encoding="utf-8")]
+    first_cells = [line.split("|")[1] for line in rows if line.startswith("|")]
+    assert any(f"`{name}`" in cell for cell in first_cells), f"add {name} to docs/{pages[0]}"
 
 
 @pytest.mark.parametrize("page", sorted(p.name for p in (ROOT / "docs").glob("*.md")))

@@ -42,7 +42,8 @@ def require_followed(asked: Asked, weighed: Iterable[Weighed]) -> None:
     there = {one.kernel: one.choice for one in weighed}
     for name, wanted in asked.items():
         if name not in there:
-            raise misfit(name, f"there is no such kernel; there are {', '.join(there)}")
+            others = f"there are {', '.join(there)}" if there else "nothing is computed"
+            raise misfit(name, f"there is no such kernel; {others}")
         made = there[name]
         if wanted["template"] != made["template"]:
             what = f"it is made by template {made['template']!r}, not {wanted['template']!r}"

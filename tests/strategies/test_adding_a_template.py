@@ -56,3 +56,10 @@ def test_it_is_a_candidate_where_rows_are_short(
         fastest = min(c.get("predicted_us", math.inf) for c in weighed.candidates())
         (chosen,) = (c for c in weighed.candidates() if c.get("is_chosen"))
         assert chosen["predicted_us"] <= catalogue.ALIKE * fastest
+
+
+def test_it_refuses_columns(row_thread: Any, cuda_unit: Callable[..., Any]) -> None:
+    source = "def f(float(M,N) x) -> (y) { y(n) +=! x(m,n) }"
+    weighed, *_ = cuda_unit(source, (7, 4096)).done.plan.weighed
+    (own,) = [c for c in weighed.candidates() if c["template"] == "row_thread"]
+    assert own["why_not"] == "neighbours in memory are along n, which all share"

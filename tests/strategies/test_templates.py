@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import tcdsl
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.lang.comprehension import Comprehension
 from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
+from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.strategies import catalogue
 from tcdsl.strategies.gpu_grouping import group_for_gpu
@@ -85,7 +87,9 @@ def test_options_filter_the_space() -> None:
     source, shapes = PROGRAMS["elementwise"]
     for problem in problems_of(source, shapes, Options(vectorise=False)):
         for choice in catalogue.choices(problem):
-            assert asdict(choice.config)["vector"] == 1
+            assert asdict(choice.config).get("vector", 1) == 1
+            pieces = chain.from_iterable(choice.schedule(problem).remaining.values())
+            assert all(p.extent == 1 for p in pieces if p.kind is LoopKind.LANES)
     for problem in problems_of(*PROGRAMS["softmax"], Options(tile=(2,))):
         assert "tiles are asked for" in catalogue.reasons(problem).values()
 
@@ -104,6 +108,7 @@ def forced(name: str, target: str = "emulate") -> Iterator[Options]:
         yield Options(choices=json.dumps(choices), threads=3 if target == "cpu" else 0)
 
 
+@pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 @pytest.mark.slow_but("elementwise")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_choices_that_are_not_the_likeliest_are_right(name: str, check_emulated: CheckAll) -> None:
@@ -111,6 +116,7 @@ def test_choices_that_are_not_the_likeliest_are_right(name: str, check_emulated:
         check_emulated([PROGRAMS[name]], options=options)
 
 
+@pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_choice_is_right(name: str, check_emulated: CheckAll) -> None:
@@ -133,6 +139,7 @@ CPU_PROGRAMS: dict[str, tuple[str, Shapes]] = {
 }
 
 
+@pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 @pytest.mark.parametrize("name", CPU_PROGRAMS)
 @pytest.mark.slow_but("column", "sum")
 def test_every_choice_is_right_on_a_cpu(name: str, check_all: CheckAll) -> None:
