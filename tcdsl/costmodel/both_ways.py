@@ -95,13 +95,14 @@ def apart_seconds(gpu: Chip, moved_bytes: int, elements: int) -> float:
 
 def shares(gpu: Chip, problem: BothWays) -> Iterator[Share]:
     """Yield the ways that fit the registers of blocks: of one, else of so few in a cluster."""
-    cluster, is_any = 1, False
-    while cluster <= gpu.blocks_per_cluster and not is_any:
+    cluster, is_kept = 1, False
+    while cluster <= gpu.blocks_per_cluster and not is_kept:
         for threads, repeat in _threads(gpu, problem, cluster):
-            for beside in range(1, _beside(gpu, problem, threads, repeat) + 1):
+            most = _beside(gpu, problem, threads, repeat)
+            is_kept = is_kept or most > 0
+            for beside in range(1, most + 1):
                 share = _share(gpu, problem, Share(threads, repeat, 0, 0, beside, 0.0, cluster))
                 if share is not None:
-                    is_any = True
                     yield share
         cluster *= 2
 

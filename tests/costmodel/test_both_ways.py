@@ -43,6 +43,13 @@ def test_rows_that_no_block_keeps_are_shared_by_the_least_cluster_that_does() ->
             assert (cluster - 1) * share.threads * share.repeat < groups or cluster == 1
 
 
+def test_few_rows_that_a_block_keeps_are_no_cluster_s() -> None:
+    few = replace(LONG, rows=256, pieces=256)
+    assert list(shares(load_chip("h200"), few)) == []
+    long = replace(few, groups=4096, row_bytes=12 * 4 * 4096)
+    assert {share.cluster for share in shares(load_chip("h200"), long)} == {2}
+
+
 def test_what_registers_do_not_hold_has_no_share() -> None:
     assert best_share(load_chip("h200"), replace(LONG, groups=32768)) is None
     assert best_share(load_chip("h200"), replace(LONG, kept_bytes=400)) is None
