@@ -50,8 +50,12 @@ def _registers(work: Work, chip: Chip) -> int:
 
 
 def usable(work: Work, chip: Chip) -> int:
-    """Return the multiprocessors that blocks can be on: larger clusters than pairs leave some."""
-    share = chip.cluster_share if work.cluster > 2 else 1.0
+    """Return the multiprocessors that blocks can be on.
+
+    Neighbours make room for pairs, of which no other waits for a place; larger clusters leave some.
+    """
+    is_paired = work.cluster == 2 and work.blocks <= chip.multiprocessors
+    share = 1.0 if work.cluster == 1 or is_paired else chip.cluster_share
     return max(1, int(chip.multiprocessors * share))
 
 

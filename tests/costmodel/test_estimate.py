@@ -7,7 +7,7 @@ import pytest
 
 from tcdsl.costmodel.chip import Unit, load_chip
 from tcdsl.costmodel.estimate import LINE_CYCLES, TAIL, blocks_a_second, estimate
-from tcdsl.costmodel.occupancy import resident_blocks, why_not_fitting
+from tcdsl.costmodel.occupancy import resident_blocks, usable, why_not_fitting
 from tcdsl.costmodel.rates import READ_SHARE
 from tcdsl.costmodel.work import Chain, Work, chain_seconds
 
@@ -143,6 +143,14 @@ def test_blocks_start_one_after_another() -> None:
     assert estimate(work, chip).term("starts") == pytest.approx(100e-6)
     of_clusters = estimate(replace(work, cluster=2), replace(chip, cluster_share=1.0))
     assert (of_clusters.limiter, of_clusters.term("starts")) == ("starts", pytest.approx(400e-6))
+
+
+def test_pairs_that_run_at_once_leave_no_multiprocessor_over() -> None:
+    chip = replace(ROUND, cluster_share=0.5)
+    work = Work(blocks=chip.multiprocessors, threads=32, cluster=2, read_bytes=1)
+    assert usable(work, chip) == chip.multiprocessors
+    assert usable(replace(work, cluster=4), chip) == chip.multiprocessors // 2
+    assert usable(replace(work, blocks=2 * work.blocks), chip) == chip.multiprocessors // 2
 
 
 def test_lines_that_warps_look_up() -> None:
