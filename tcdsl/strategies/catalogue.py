@@ -128,7 +128,7 @@ def _fastest(problem: Problem) -> Choice:
     lesser = at_lesser_sizes(problem)
     if lesser is not None and first.template not in LIKELIEST:
         return _fastest_at_both(problem, lesser, _others(problem))
-    if first.template in BRIEF_TILES and problem.chunks is None and not problem.is_ragged:
+    if lesser is not None and first.template in BRIEF_TILES:
         return _unless_brief(problem, lesser, first)
     if first.template in LIKELIEST:
         return first
@@ -146,10 +146,10 @@ def _others(problem: Problem) -> list[Choice]:
     return [choice for choice in choices(problem) if choice.template not in LIKELIEST]
 
 
-def _fastest_at_both(problem: Problem, lesser: Problem | None, every: Iterable[Choice]) -> Choice:
+def _fastest_at_both(problem: Problem, lesser: Problem, every: Iterable[Choice]) -> Choice:
     """Return which of *every* is the closest to the fastest at the greatest sizes and at *lesser*.
 
-    Of one that is not for lesser sizes, or has none, only the time at the greatest is weighed.
+    Of one that is not for lesser sizes only the time at the greatest is weighed.
     """
     found = [(*_times(problem, lesser, choice), choice) for choice in every]
     least = min(seconds for seconds, _, _ in found)
@@ -162,17 +162,14 @@ def _fastest_at_both(problem: Problem, lesser: Problem | None, every: Iterable[C
     return next(choice for *times, choice in found if excess(*times) <= ALIKE * best)
 
 
-def _unless_brief(problem: Problem, lesser: Problem | None, tiles: Choice) -> Choice:
+def _unless_brief(problem: Problem, lesser: Problem, tiles: Choice) -> Choice:
     """Return *tiles*, unless these are brief, and something else takes half of their time or less.
 
-    Tiles of a few steps wait for latencies, which rows hide behind one another (an H200, products
-    of 97 x 32 x 256: 4.2 us, tiles 9.3).  So do chains of products: of theirs the times decide
-    which, where sizes are open.
+    Tiles of a few steps wait for latencies, which rows hide behind one another.  So do chains of
+    products: of theirs the times decide which.
     """
-    is_chain = tiles.template is product_chain.TEMPLATE
-    if is_chain and lesser is None:
-        return tiles
     seconds, at_lesser = _times(problem, lesser, tiles)
+    is_chain = tiles.template is product_chain.TEMPLATE
     if seconds > (BRIEF_CHAIN_SECONDS if is_chain else BRIEF_SECONDS):
         return tiles
     if is_chain:
@@ -187,14 +184,14 @@ def _unless_brief(problem: Problem, lesser: Problem | None, tiles: Choice) -> Ch
     return other if is_quick and (at_lesser == inf or 2 * other_at_lesser <= at_lesser) else tiles
 
 
-def _times(problem: Problem, lesser: Problem | None, choice: Choice) -> tuple[float, float]:
+def _times(problem: Problem, lesser: Problem, choice: Choice) -> tuple[float, float]:
     """Return the seconds of *choice* for both; inf where it is not for lesser sizes.
 
     Tiles are for a problem iff they are among those offered.
     """
     template, config = choice.template, choice.config
     seconds = seconds_of(problem, template.schedule(problem, config))
-    if lesser is None or template.why_not(lesser) is not None:
+    if template.why_not(lesser) is not None:
         return seconds, inf
     if template in LIKELIEST and config not in template.space(lesser):
         return seconds, inf

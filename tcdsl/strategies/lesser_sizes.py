@@ -5,7 +5,8 @@
 
 A configuration is one that is legal at the greatest sizes.  What it costs at a quarter of these, or
 at the least size of the class if that is more, is that of the same problem in a smaller context.
-Sums over an open size have none: their chunks are dealt, so that a lesser size has as many blocks.
+There is none where a statement has nothing to do then.  Sums over an open size have none either:
+their chunks are dealt, so that a lesser size has as many blocks.
 """
 
 from collections.abc import Mapping
@@ -32,6 +33,8 @@ def at_lesser_sizes(problem: Problem) -> Problem | None:
         return None
     scop = _within(problem.scop, _lesser(problem.scop.context))
     found = {name: _shape(problem.scop, scop, shape) for name, shape in members.items()}
+    if not all(shape.instances for shape in found.values()):
+        return None  # a stencil's halo alone
     return replace(problem, scop=scop, shapes={**problem.shapes, **found})
 
 
