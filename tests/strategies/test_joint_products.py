@@ -12,6 +12,7 @@ from tcdsl.costmodel.registers import MANY_REGISTERS
 from tcdsl.lang.types.dtypes import FLOAT16
 from tcdsl.options import Options
 from tcdsl.plan.state import Evaluator
+from tcdsl.strategies import catalogue
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 from tests.strategies.tile_configs import (
@@ -183,7 +184,8 @@ def test_results_that_are_stored_apart(
     "  y(m,n) = a(m,n) * sigmoid(b(m,n))",
     "y(m,n) +=! float(x(m,k)) * w(k,n)  y(m,n) += float(x(m,k)) * v(k,n)",
 ], ids=["beside", "one sum"])  # fmt: skip
-def test_open_rows(body: str) -> None:
+def test_open_rows(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "BRIEF_SECONDS", 0.0)  # else rows make them
     head = "def f(half(M,K) x, half(K,N) w, half(K,N) v) -> (float(M,N) y)"
     f = tcdsl.define(f"{head} {{ {body} }}").f
     options = Options(dynamic_sizes=("M",))
