@@ -9,6 +9,7 @@ The initialisation covers the box of the left-hand indices even where no term ex
 scattered left side the whole array.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -87,7 +88,9 @@ def lower_comprehension(
     sizes: Mapping[str, int | None] = dict(special.sizes)
     context = context_of(special)
     statements: list[Statement] = []
-    targets = [statement.target for statement in comprehension.statements]
+    # Of whose elements one statement alone tells: a caller gives those of others.
+    writers = Counter(statement.target for statement in comprehension.statements)
+    told = {n for n, t in comprehension.tensors.items() if writers[n] == 1 and not t.needs_out}
     for statement, ranges in zip(comprehension.statements, special.ranges, strict=True):
         bounds: dict[str, Bounds] = {n: (r.start, r.stop) for n, r in ranges.items()}
         if statement.reduction is not None and statement.reduction.operator.is_arg:
@@ -98,7 +101,7 @@ def lower_comprehension(
         lowered = lowering.lower(check_gathers)
         if needs_wide_accumulators(statement, arrays, bounds):
             lowered = _through_wide(lowered, statement, sizes, arrays)
-        if targets.count(statement.target) == 1:
+        if statement.target in told:
             arrays |= with_known_values(arrays, statement, named_values(bounds, sizes))
         statements += lowered
     statements = _without_repeated_checks(statements)
