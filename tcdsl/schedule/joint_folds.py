@@ -11,10 +11,11 @@ one type over the same threads.  Each element of a vector is folded as it would 
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from math import prod
 
 from tcdsl.costmodel.chip import WARP
 from tcdsl.poly.loop_tree import Leaf, Loop, Node, Sequence
-from tcdsl.poly.scop import Kind, Statement
+from tcdsl.poly.scop import Kind
 from tcdsl.schedule.mapping import RANK, Mapped
 from tcdsl.schedule.placement import Placements, is_private
 from tcdsl.schedule.synchronisation import is_replicated
@@ -54,9 +55,10 @@ def why_not_joint(mapped: Mapped, placements: Placements, name: str, following: 
     if one.kind is not Kind.FOLD or other.kind is not Kind.FOLD:
         return "they are no folds"
     axes = mapped.fold_axes(one)
-    if axes != mapped.fold_axes(other) or not axes or _stride(mapped, one, other) > 1:
+    stride = max(mapped.fold_stride(one), mapped.fold_stride(other))
+    if axes != mapped.fold_axes(other) or not axes or stride > 1:
         return "they are over other threads"
-    if RANK not in axes and _threads(mapped, axes) <= WARP:
+    if RANK not in axes and prod(mapped.threads[axis] for axis in axes) <= WARP:
         return "a warp folds without waiting"
     assert one.reduction is not None and other.reduction is not None
     of_one, of_other = one.reduction, other.reduction
@@ -71,15 +73,3 @@ def why_not_joint(mapped: Mapped, placements: Placements, name: str, following: 
     if is_replicated(one, placements) != is_replicated(other, placements):
         return "not all threads need both"
     return None
-
-
-def _stride(mapped: Mapped, *folds: Statement) -> int:
-    return max(map(mapped.fold_stride, folds))
-
-
-def _threads(mapped: Mapped, axes: tuple[int, ...]) -> int:
-    """Return how many threads of a block fold along *axes*."""
-    count = 1
-    for axis in axes:
-        count *= mapped.threads[axis]
-    return count
