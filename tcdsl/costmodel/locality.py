@@ -15,7 +15,14 @@ import islpy as isl
 from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Size, Unary, fold
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.data_ranges import after_bounds, range_of_dim, typical_counts
-from tcdsl.poly.isl_utils import Extent, are_bounded, constant_bounds, dim_bounds, greatest
+from tcdsl.poly.isl_utils import (
+    Extent,
+    are_bounded,
+    constant_bounds,
+    dim_bounds,
+    divisor_of,
+    greatest,
+)
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Interleaved, Scop, Statement, Stride
 from tcdsl.records import dataclass
@@ -151,7 +158,7 @@ def stride_divisors(array: Array) -> tuple[int, ...]:
     found, step = [], 1
     for extent in reversed(array.shape):
         found.append(step)
-        step *= extent if isinstance(extent, int) else 1
+        step *= divisor_of(extent)
     return tuple(reversed(found))
 
 
