@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Size, Unary, fold
+from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Select, Size, Unary, fold
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.data_ranges import after_bounds, range_of_dim, typical_counts
 from tcdsl.poly.isl_utils import (
@@ -203,6 +203,10 @@ def _without_turns(node: Expr) -> Expr:
         case Binary(op="%", left=value, right=Const(value=turn)) if int(turn) >= SELDOM:
             return value
         case Binary(op="%", left=value, right=Size()):
+            return value
+        case Select(condition=Binary(left=value), if_true=Binary(left=moved, right=Size())) if (
+            moved == value
+        ):  # the same by comparisons: lang/remainders
             return value
     return node
 

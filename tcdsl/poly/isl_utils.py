@@ -153,11 +153,11 @@ def dim_bounds(values: isl.Set, dim: int, context: isl.Set) -> tuple[Extent, Ext
     """
     if values.is_empty():
         return 0, 0
-    low = _number_if_constant(values.dim_min(dim), context)
-    return low, plus(_number_if_constant(values.dim_max(dim), context), 1)
+    low = number_if_constant(values.dim_min(dim), context)
+    return low, plus(number_if_constant(values.dim_max(dim), context), 1)
 
 
-def _number_if_constant(function: isl.PwAff, context: isl.Set) -> Extent:
+def number_if_constant(function: isl.PwAff, context: isl.Set) -> Extent:
     """Return the value of *function* if it is one number in *context* wherever it is defined.
 
     A function that is one quasi-affine expression there becomes that expression everywhere; where

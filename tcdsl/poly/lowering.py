@@ -41,6 +41,7 @@ from tcdsl.poly.isl_utils import (
     within_bounds,
 )
 from tcdsl.poly.known_values import is_value_inside, named_values, with_known_values
+from tcdsl.poly.open_remainders import without_open_remainders
 from tcdsl.poly.scop import (
     Access,
     Array,
@@ -91,8 +92,11 @@ def lower_comprehension(
     # Of whose elements one statement alone tells: a caller gives those of others.
     writers = Counter(statement.target for statement in comprehension.statements)
     told = {n for n, t in comprehension.tensors.items() if writers[n] == 1 and not t.needs_out}
-    for statement, ranges in zip(comprehension.statements, special.ranges, strict=True):
+    for written, ranges in zip(comprehension.statements, special.ranges, strict=True):
         bounds: dict[str, Bounds] = {n: (r.start, r.stop) for n, r in ranges.items()}
+        builder = builder_of(written.indices, written.name, sizes)
+        there = box(builder, written.indices, bounds).intersect_params(context)
+        statement = without_open_remainders(written, builder, there, sizes)
         if statement.reduction is not None and statement.reduction.operator.is_arg:
             _add_companion(arrays, statement)
         lowering = StatementLowering(
