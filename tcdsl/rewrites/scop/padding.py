@@ -12,17 +12,21 @@ read outside an array must be brought by copies that know its bounds (``cache_re
 index that is reduced the operands must be 0 there, which padded copies are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Index
+from tcdsl.lang.comprehension import Call, Expr, Index, Load, walk
+from tcdsl.lang.ranges.size_functions import extent_expr
+from tcdsl.lang.rewrite import rewrite
+from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.isl_utils import Extent, dim_bounds, minus, within_bounds
 from tcdsl.poly.lowering import access, builder_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
+from tcdsl.rewrites.scop.assignment import with_own_reads
 
 Spans = Mapping[str, tuple[int, Extent]]  # index -> its first value, and the one after its last
 NONE: Spans = MappingProxyType({})
@@ -61,6 +65,39 @@ def padded(scop: Scop, name: str, spans: Spans, terms: Spans = NONE) -> Scop | N
     wide = replace(scop, arrays={**scop.arrays, target.name: grown})
     new = {s.name: _on(wide, s, domain) for s in statements if (domain := domains[s.name])}
     return wide.with_statements(tuple(new.get(s.name, s) for s in scop.statements))
+
+
+def clamped(scop: Scop, name: str, spans: Spans) -> Scop | None:
+    """Return *scop* like :func:`padded`, for operands that no copies bring; None: not legal.
+
+    C[m] += A[m,k] * B[k]   m < M     --->     C[m] += A[min(m, M - 1), k] * B[k]   m < 16
+
+    What is outside reads the last of what there is.  A range is empty for no sizes.
+    """
+    updates = scop.by_name[name]
+    dims = {index: updates.indices.index(index) for index in spans if index in updates.indices}
+    ends = {n: dim_bounds(updates.domain, dim, scop.context)[1] for n, dim in dims.items()}
+
+    def change(node: Expr) -> Expr:
+        if not isinstance(node, Load):
+            return node
+        return replace(node, subscripts=tuple(rewrite(s, near) for s in node.subscripts))
+
+    def near(node: Expr) -> Expr:
+        if not isinstance(node, Index) or node.name not in ends:
+            return node
+        return Call("min", (node, extent_expr(minus(ends[node.name], 1))), INT32)
+
+    if updates.value is None or any(index.dtype != INT32 for index in _indices_of(updates)):
+        return None
+    own = with_own_reads(scop, replace(updates, value=rewrite(updates.value, change)))
+    inside = scop.with_statements(tuple(own if s is updates else s for s in scop.statements))
+    return padded(inside, name, spans)
+
+
+def _indices_of(statement: Statement) -> Iterator[Index]:
+    assert statement.value is not None
+    return (node for node in walk(statement.value) if isinstance(node, Index))
 
 
 def _initialises(statement: Statement, updates: Statement) -> bool:
