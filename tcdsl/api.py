@@ -149,6 +149,7 @@ class Function(metaclass=Documented):
             definition = analysed_def(definition)
         self._definition = definition
         self._head = head = definition.head
+        self._has_sizes = bool(head.size_parameters)
         self.options = options or Options()
         self.__name__ = head.name
         self.__doc__ = head.signature
@@ -209,7 +210,9 @@ class Function(metaclass=Documented):
         try:
             if named:
                 args = self.in_order(args, named)
-            args, sizes = self._separated(args)
+            sizes = _NO_SIZES
+            if self._has_sizes:
+                args, sizes = self._separated(args)
             key = self._key(args, sizes, target, options)
             run = self._runs.get(key)
             if run is None:
@@ -310,6 +313,14 @@ class Function(metaclass=Documented):
         specs = self._described(arrays)
         sizes = bind_sizes(self._head, {n: s.shape for n, s in specs.items()}, given)
         return self._definition.specialise(sizes)
+
+    def prepared(self, *args: Any) -> Run | None:
+        """Return what an earlier call on *args* went through, for others of their signature.
+
+        It takes the arrays and an ``out=``, and checks nothing.  None: there was no such call.
+        """
+        arrays, sizes = self._separated(args)
+        return self._runs.get(self._key(arrays, sizes, None, None))
 
     def expect(self, names: Iterable[str]) -> None:
         """Leave those sizes open that are among *names*, as by ``Options(dynamic_sizes=...)``.

@@ -118,9 +118,9 @@ def _torch_signer() -> Callable[[Any], Hashable]:
                     x.dtype, x.shape, x.is_contiguous() or x.stride(), x.get_device(), x.is_neg(),
                     x.data_ptr() % WIDEST_ACCESS,
                 )  # fmt: skip
-            if x.layout is strided:
+            if x.is_cpu and x.layout is strided:
                 alignment = x.data_ptr() % x.element_size()
-                return x.dtype, x.shape, x.stride(), x.device, x.is_neg(), alignment
+                return x.dtype, x.shape, x.is_contiguous() or x.stride(), x.is_neg(), alignment
         except RuntimeError:  # without strides, or without an address: it is sparse, for example
             pass
         return describe(x)
