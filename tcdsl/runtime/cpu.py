@@ -4,7 +4,6 @@ A program's tensors are arguments; each has one pointer, inputs and outputs alik
 that is also an input is updated in place, after the argument's contents were copied into it.
 """
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
@@ -101,10 +100,12 @@ class CpuProgram:
     def take_workspace(self) -> Workspace:
         """Return memory for one call; :meth:`give_back` keeps it for the next."""
         # No lock, which a forked child might find taken: lists pop and append atomically.
-        with contextlib.suppress(IndexError):
+        try:
             idle = self._idle.pop()
             if idle.array.size >= self.workspace_bytes:
                 return idle
+        except IndexError:
+            pass
         raw = np.empty(self.workspace_bytes + ALIGNMENT, np.uint8)
         start = -address(raw) % ALIGNMENT
         aligned = raw[start : start + self.workspace_bytes]

@@ -20,6 +20,7 @@ from tcdsl.runtime.arrays import ArraySpec, row_major
 from tcdsl.runtime.cpu import CpuProgram
 from tcdsl.runtime.host_products import require_multiplied
 from tcdsl.runtime.launch import Fault, FaultRecord
+from tcdsl.runtime.warm_path import WarmCall
 
 Maker: TypeAlias = Callable[[], Any]
 Slowly: TypeAlias = Callable[[Sequence[Any], Any], Any]
@@ -28,7 +29,7 @@ Slowly: TypeAlias = Callable[[Sequence[Any], Any], Any]
 _NUMPY_FROM = 1 << 20
 
 
-class CpuCall:
+class CpuCall(WarmCall):
     """Calls of one signature, whose arguments are tensors that the code reads in place."""
 
     __slots__ = (
@@ -58,14 +59,17 @@ class CpuCall:
         self._has_products = program.has_products
         self._raise_fault, self._slowly = raise_fault, slowly
 
-    def run(self, args: Sequence[Any], out: Any = None) -> Any:
-        """Run on *args*, and return new results; into *out* the long way."""
+    def run(self, args: Sequence[Any], out: Any = None, addresses: Any = None) -> Any:
+        """Run on *args*, and return new results; into *out* the long way.
+
+        :arg addresses: those of *args*, in a list that may be changed, if they are known.
+        """
         if out is not None:
             return self._slowly(args, out)
-        tensors = [*args]
-        for make in self._makers:
-            tensors.append(make())
-        pointers: Any = [x.data_ptr() for x in tensors]
+        results = [make() for make in self._makers]
+        pointers = addresses or [x.data_ptr() for x in args]
+        for x in results:
+            pointers.append(x.data_ptr())
         if self._select is not None:
             pointers = self._select(pointers)
         record = FaultRecord()
@@ -82,9 +86,7 @@ class CpuCall:
             require_multiplied()
         if is_faulty:
             self._raise_fault(Fault(*record))
-        if self._is_single:
-            return tensors[-1]
-        return tuple(tensors[len(args) :])
+        return results[0] if self._is_single else tuple(results)
 
 
 def _maker(shape: tuple[int, ...], dtype: DType, name: str) -> Maker:

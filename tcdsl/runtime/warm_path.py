@@ -149,6 +149,12 @@ def _is_dense_torch(x: Any) -> bool:
     return type(x) in (torch.Tensor, torch.nn.Parameter) and x.layout is torch.strided
 
 
+class WarmCall:
+    """A call of one signature, whose ``run(args, out, addresses)`` checks nothing of *args*."""
+
+    __slots__ = ()
+
+
 _KEPT = 1024  # plans of one function; a program that meets ever new shapes must not leak
 
 

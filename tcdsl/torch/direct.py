@@ -11,16 +11,19 @@ which no guard of PyTorch's is about.
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import torch
 
+from tcdsl.records import dataclass
 from tcdsl.runtime.arrays import WIDEST_ACCESS
 from tcdsl.runtime.imports import late_import
 from tcdsl.torch.family import Form
 
 _MISALIGNED = WIDEST_ACCESS - 1
-Layout = tuple[tuple[int, ...], tuple[int, ...]]  # shape and strides
+Layouts = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]  # shapes and strides
 
 
 _FIRST, _UNTESTED = (2, 11), (2, 14)  # versions of PyTorch whose Inductor is as it is taken to be
@@ -41,43 +44,55 @@ def tell_inductor(operator: Any) -> None:
         register(operator)
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a graph knows of a call; *is_listed*: one result is a list of one, too."""
+
+    layouts: Layouts  # of the tensors
+    results: Layouts
+    is_listed: bool
+
+
 class DirectCall:
-    """A call of one form on tensors of certain shapes and strides."""
+    """A call of one form on tensors of certain layouts."""
 
-    __slots__ = ("_form", "_is_listed", "_layouts", "_run", "_sizes")
+    __slots__ = ("_form", "_is_listed", "_known", "_run", "_sizes")
 
-    def __init__(
-        self, form: Form, sizes: Sequence[int], layouts: Sequence[Layout], *, is_listed: bool
-    ) -> None:
-        """Take what a graph knows of the call; *is_listed*: one result is a list of one, too."""
-        self._form, self._sizes = form, sizes
-        self._layouts = list(layouts)
-        self._is_listed = is_listed and len(form.head.outputs) == 1
-        self._run: Callable[[Sequence[Any]], Any] | None = None
+    def __init__(self, form: Form, sizes: Sequence[int], known: Known) -> None:
+        self._form, self._sizes, self._known = form, sizes, known
+        self._is_listed = known.is_listed and len(known.results) == 1
+        self._run: Callable[..., Any] | None = None  # what is gone through, once it is known
 
     def __call__(self, *tensors: Any) -> Any:
         run = self._run
         if run is not None:
-            addresses = 0
-            for x in tensors:
-                addresses |= x.data_ptr()
-            if not addresses & _MISALIGNED:
-                return (run(tensors),) if self._is_listed else run(tensors)
-        found = self._checked(tensors)
-        return (found,) if self._is_listed else found
+            addresses = [x.data_ptr() for x in tensors]
+            if not reduce(or_, addresses, 0) & _MISALIGNED:
+                found = run(tensors, None, addresses)
+                return (found,) if self._is_listed else found
+        return self._checked(tensors)
 
     def _checked(self, tensors: Sequence[Any]) -> Any:
         """Return the results of a call that is checked, and learn what it goes through."""
         found = self._form.call(tensors, self._sizes)
+        results = found if isinstance(found, tuple) else (found,)
+        assert _have(results, self._known.results), "the shapes are those in the graph"
         is_aligned = not any(x.data_ptr() & _MISALIGNED for x in tensors)
-        if self._run is None and is_aligned and self._fit(tensors):
-            function = self._form.function
-            self._run = function.prepared(*self._form.arguments(tensors, self._sizes))
-        return found
+        is_plain = not any(x.is_neg() for x in tensors)
+        if is_aligned and is_plain and _have(tensors, self._known.layouts):
+            arguments = self._form.arguments(tensors, self._sizes)
+            self._run = self._form.function.warm_run(*arguments)
+        return results if self._is_listed else found
 
-    def _fit(self, tensors: Sequence[Any]) -> bool:
-        """Return whether the tensors are as the graph says: what was guarded stays so."""
-        return not any(x.is_neg() for x in tensors) and all(
-            tuple(x.shape) == shape and (x.is_contiguous() or tuple(x.stride()) == strides)
-            for x, (shape, strides) in zip(tensors, self._layouts, strict=True)
+
+def _have(tensors: Sequence[Any], layouts: Layouts) -> bool:
+    """Return whether *tensors* have these *layouts*: strides of extents of 1 may be any."""
+    return all(
+        tuple(x.shape) == shape
+        and all(
+            one == other
+            for n, one, other in zip(shape, x.stride(), strides, strict=True)
+            if n != 1 and x.numel()
         )
+        for x, (shape, strides) in zip(tensors, layouts, strict=True)
+    )

@@ -33,6 +33,8 @@ class _DirectKernel(ir.FallbackKernel):  # type: ignore[misc, unused-ignore]
         root.add_import_once(_IMPORT)
         root.add_import_once(f"{name} = {line}")
         self.codegen_comment(wrapper)
+        for x in self.outputs:  # the call itself has looked at them
+            x.skip_size_stride_alignment_checks = True
         tensors = ", ".join(x.codegen_reference() for x in self.inputs)
         wrapper.writeline(f"{self.get_name()} = {name}({tensors})")
 
@@ -44,14 +46,19 @@ class _DirectKernel(ir.FallbackKernel):  # type: ignore[misc, unused-ignore]
         root = wrapper
         while hasattr(root, "parent_wrapper"):
             root = root.parent_wrapper
-        layouts = tuple((_numbers(x.get_size()), _numbers(x.get_stride())) for x in self.inputs)
         args, kwargs = self.unflatten_args(self.inputs, self.constant_args)
+        layouts, results = _layouts(self.inputs), _layouts(self.outputs)
         others = _others(args)
-        if kwargs or others is None or any(None in layout for layout in layouts):
+        if kwargs or layouts is None or results is None or others is None:
             return None
-        operator = self.op_overload
-        path, sizes = others
-        return root, f"tcdsl_call({operator.name()!r}, {path!r}, {sizes!r}, {layouts!r})"
+        arguments = self.op_overload.name(), *others, layouts, results
+        return root, f"tcdsl_call({', '.join(map(repr, arguments))})"
+
+
+def _layouts(nodes: Any) -> tuple[tuple[Any, Any], ...] | None:
+    """Return the shape and the strides of each of *nodes*; None: one is symbolic."""
+    found = tuple((_numbers(x.get_size()), _numbers(x.get_stride())) for x in nodes)
+    return None if any(None in layout for layout in found) else found
 
 
 def _numbers(values: Any) -> tuple[int, ...] | None:

@@ -41,7 +41,7 @@ from tcdsl.torch.autograd import (
     recorded,
     redispatched,
 )
-from tcdsl.torch.direct import DirectCall, Layout, tell_inductor
+from tcdsl.torch.direct import DirectCall, Known, Layouts, tell_inductor
 from tcdsl.torch.family import Batch, Form, extended, step
 
 _NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
@@ -88,17 +88,17 @@ def op(f: Function, name: str) -> Any:
 
 
 def direct_call(
-    name: str, path: str, sizes: Sequence[int], layouts: Sequence[Layout]
+    name: str, path: str, sizes: Sequence[int], layouts: Layouts, results: Layouts
 ) -> DirectCall:
-    """Return the call of the operator *name* on tensors of these *layouts*, for Inductor's code.
+    """Return a call of the operator *name* in Inductor's code, where all layouts are known.
 
     :arg path: the form's, of an operator ``_f_derived``; else "".
     """
     namespace, _, short = name.partition("::")
-    short = short.partition(".")[0]
     plain = short.removeprefix("_").removesuffix("_derived") if path else short
     form = _REGISTERED[f"{namespace}::{plain}"].form
-    return DirectCall(form.at(path) if path else form, sizes, layouts, is_listed=bool(path))
+    known = Known(layouts, results, is_listed=bool(path))
+    return DirectCall(form.at(path) if path else form, sizes, known)
 
 
 def _parts(name: object) -> tuple[str, str]:
