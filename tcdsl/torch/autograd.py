@@ -16,7 +16,7 @@ from torch._functorch.pyfunctorch import (
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
-from tcdsl.errors import NOT_DIFFERENTIABLE
+from tcdsl.errors import NOT_DIFFERENTIABLE, TCError
 from tcdsl.records import dataclass
 from tcdsl.torch.family import Form, extended
 
@@ -45,8 +45,20 @@ class Call:
     def at_once(self, step: str, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Return the results of the form that is *step* further, by its kernel."""
         form = self.form.at(step) if step else self.form
-        found = form.call(inputs, self.sizes)
+        try:
+            found = form.call(inputs, self.sizes)
+        except TCError as error:
+            raise self._of_own_text(step, inputs, error) from None
         return found if type(found) is tuple else (found,)
+
+    def _of_own_text(self, step: str, inputs: Sequence[torch.Tensor], error: TCError) -> TCError:
+        """Return *error*; if it is of arguments of a forward pass, as it is of the user's def."""
+        try:
+            if step.startswith("k"):
+                self.form.require(inputs, self.sizes)
+        except TCError as own:
+            return own
+        return error
 
     def then(self, step: str, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Return the results of the form that is *step* further, as an operator's."""

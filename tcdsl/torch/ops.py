@@ -31,8 +31,6 @@ from tcdsl.lang.types.dtypes import DType
 from tcdsl.lang.types.head import Head
 from tcdsl.options import BAD_ARGUMENT
 from tcdsl.records import dataclass
-from tcdsl.runtime.arrays import spec
-from tcdsl.runtime.fitting import require_type
 from tcdsl.torch.autograd import (
     Call,
     below_autograd,
@@ -152,11 +150,7 @@ def _fake(form: Form, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> 
 
     :raises TCError: types or shapes do not fit the def.
     """
-    head = form.head
-    for name, tensor in zip(head.inputs, tensors, strict=True):
-        require_type(head, name, spec((), tensor.dtype))
-    shapes = form.shapes([tensor.shape for tensor in tensors], sizes)
-    place = _place(tensors)
+    head, shapes, place = form.head, form.require(tensors, sizes), _place(tensors)
     return [
         torch.empty(shape, dtype=_torch_type(head.tensors[name].dtype), device=place)
         for name, shape in zip(head.outputs, shapes, strict=True)
