@@ -180,3 +180,8 @@ def test_sums_have_no_guards_of_an_open_axis(opened: str) -> None:
         assert [k["template"] for k in exe.choices["kernels"]] == [NAME]
         assert ("tc_min_i32" in exe.source) == (opened != "D2")  # along d2 there are blocks
         tcdsl.testing.check(f, *args, targets="emulate", options=options)
+
+
+def test_sums_of_one_size_are_left_as_they_are(cuda_unit: MakeUnit) -> None:
+    """Reads under conditions would be taken for reads of all that a sum's loops reach."""
+    assert not cuda_unit(WAVENET, *wavenet_shapes(1, 8, 37, 9, 17, 3)).done.is_fallback

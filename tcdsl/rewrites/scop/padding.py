@@ -12,14 +12,14 @@ read outside an array must be brought by copies that know its bounds (``cache_re
 index that is reduced the operands must be 0 there, which padded copies are.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Call, Expr, Index, Load, walk
+from tcdsl.lang.comprehension import Call, Expr, Index, Load, Select, walk
 from tcdsl.lang.ranges.size_functions import extent_expr
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32
@@ -72,7 +72,8 @@ def clamped(scop: Scop, name: str, spans: Spans) -> Scop | None:
 
     C[m] += A[m,k] * B[k]   m < M     --->     C[m] += A[min(m, M - 1), k] * B[k]   m < 16
 
-    What is outside reads the last of what there is.  A range is empty for no sizes.
+    What is outside reads the last of what there is.  A range is empty for no sizes, and nothing is
+    read under a condition: what guards tell of reads is not known of the others.
     """
     updates = scop.by_name[name]
     dims = {index: updates.indices.index(index) for index in spans if index in updates.indices}
@@ -88,16 +89,15 @@ def clamped(scop: Scop, name: str, spans: Spans) -> Scop | None:
             return node
         return Call("min", (node, extent_expr(minus(ends[node.name], 1))), INT32)
 
-    if updates.value is None or any(index.dtype != INT32 for index in _indices_of(updates)):
+    nodes = [] if updates.value is None else list(walk(updates.value))
+    is_plain = not any(isinstance(node, Select) for node in nodes) and not updates.conditions
+    if updates.value is None or not is_plain:
+        return None
+    if any(node.dtype != INT32 for node in nodes if isinstance(node, Index)):
         return None
     own = with_own_reads(scop, replace(updates, value=rewrite(updates.value, change)))
     inside = scop.with_statements(tuple(own if s is updates else s for s in scop.statements))
     return padded(inside, name, spans)
-
-
-def _indices_of(statement: Statement) -> Iterator[Index]:
-    assert statement.value is not None
-    return (node for node in walk(statement.value) if isinstance(node, Index))
 
 
 def _initialises(statement: Statement, updates: Statement) -> bool:

@@ -119,7 +119,11 @@ def schedule(problem: Problem, config: ChainConfig) -> Sketch:
             f"{threads} threads, {config.rows} x {config.columns} results of each at once",
         ),
         in_registers=True,
-        whole={name: _whole(problem, own) for name, own in members.items() if own.reduced},
+        whole={
+            name: spans
+            for name, own in members.items()
+            if own.reduced and (spans := _whole(problem, own))
+        },
         large=tuple(between_of(problem)) if is_large else (),
         copied=tuple(factors_of(problem)) if config.is_copied else (),
         copiers=(config.threads_x, config.threads_y, config.threads_z),
