@@ -92,6 +92,18 @@ def test_products_with_an_open_size(name: str) -> None:
     check_at_sizes(exe, f, partial(drawn, name), sizes)
 
 
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_what_chunks_leave_has_whole_rows_at_one_odd_size(is_finished: bool) -> None:
+    f, args = tcdsl.define(TRANSPOSED).f, drawn("rows in chunks", 67)
+    kernel = f.compile(*args, target="emulate").kernels[0]["why"][0]
+    config = {**GROUPS, "chunks": 2, "is_finished": is_finished}
+    choice = {"kernel": kernel, "template": "tile_mma", **config}
+    choices = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
+    exe = f.compile(*args, target="emulate", choices=choices)
+    assert re.search(r"tc_vstore(_twin)?\(&u0_C_part", exe.source)
+    np.testing.assert_array_equal(exe(*args), f.reference(*args))
+
+
 def test_a_map_of_an_open_size_has_that_of_the_call() -> None:
     rows = (Count(1, 0, ((1, 0),)),)
     map_ = TensorMap("float16", (64, 256), (128,), (64, 64), ((Count(1, 64, ()),), rows))
