@@ -9,7 +9,6 @@ import pytest
 
 from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
 from tcdsl.strategies.templates import elementwise
-from tcdsl.strategies.work import work_of
 from tests.strategies.test_templates import problems_of
 
 CheckAll = Callable[..., None]
@@ -42,17 +41,6 @@ def test_a_thread_loads_once_what_its_points_read_alike(cuda_unit: MakeUnit) -> 
     loads = re.findall(r"tc_vload<4>\(&(\w+)\[([^;]*)\]\)", unit.source.text)
     assert {array for array, place in loads if loop in place} == {"x"}
     assert len(loads) == 5
-
-
-def test_lines_that_points_have_in_common_are_looked_up_once() -> None:
-    (problem,) = problems_of(APPLIED, shapes_of(8, 4096, 320))
-    lines = {}
-    for config in elementwise.space(problem):
-        if (config.vector, config.threads_x, config.threads_y) == (4, 80, 1):
-            lines[config.points] = work_of(problem, elementwise.schedule(problem, config)).lines
-    # Of six accesses, two of them of y and x, four are the same for all points.
-    assert lines[2] == pytest.approx(lines[1] * 4 / 6)
-    assert lines[4] == pytest.approx(lines[1] * 3 / 6)
 
 
 def test_few_loads_in_common_are_not_worth_it() -> None:
