@@ -24,7 +24,7 @@ from tcdsl.costmodel.prefetches import LEAST_BYTES, bytes_ahead
 from tcdsl.costmodel.reductions import IN_FLIGHT, PARTIAL
 from tcdsl.costmodel.registers import REGISTER_BYTES
 from tcdsl.costmodel.work import Chain, Work
-from tcdsl.lang.comprehension import Call, Select, walk
+from tcdsl.lang.comprehension import Select, walk
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.scop import Kind, loads_of
 from tcdsl.records import dataclass
@@ -44,7 +44,6 @@ RESULT_REGISTERS = gpu_thresholds.REGISTERS_OF_RESULT
 LEAST_REGISTERS = gpu_thresholds.REGISTERS_OF_STREAM
 ARRAY_REGISTERS = gpu_thresholds.REGISTERS_OF_ARRAY
 SUM_REGISTERS = gpu_thresholds.REGISTERS_OF_SUM
-CALL_REGISTERS = gpu_thresholds.REGISTERS_OF_CALLS
 BLOCK_REGISTERS = gpu_thresholds.REGISTERS_OF_BLOCK
 UNROLLED = gpu_thresholds.UNROLLED_ITERATIONS
 UNROLLED_BYTES = gpu_thresholds.UNROLLED_BYTES
@@ -324,8 +323,6 @@ def _registers(problem: Problem, sketch: Sketch, threads: int, kept: float) -> i
     lanes = _extent(sketch.remaining[problem.lead], LoopKind.LANES)
     if not kept and lanes > 1:
         needed = max(needed, _of_streams(problem))
-        if not sketch.is_staged and _calls(problem) > 1:  # values between, of a whole vector
-            needed = max(needed, _of_streams(problem) + CALL_REGISTERS)
     if sketch.points > 1:  # sums, about as many values that they are made of, loads on their way
         needed = max(needed, OTHER_REGISTERS + BLOCK_REGISTERS + 2 * sketch.points * lanes)
     if kept:
@@ -339,17 +336,6 @@ def _of_streams(problem: Problem) -> int:
     """Return the registers of a thread that loads vectors of several arrays, and adds some up."""
     loaded = sum(t.is_read for t in traffic_of(problem))
     return OTHER_REGISTERS + ARRAY_REGISTERS * loaded + SUM_REGISTERS * len(updates_of(problem))
-
-
-def _calls(problem: Problem) -> int:
-    """Return how many functions there are of what the lead goes over, but for extremes and abs."""
-    lead = problem.shapes[problem.lead].instances
-    shapes = (problem.shapes[name] for name in problem.group.members)
-    values = [s.statement.value for s in shapes if s.instances >= lead]
-    nodes = (node for value in values if value is not None for node in walk(value))
-    return sum(
-        isinstance(node, Call) and node.function not in ("min", "max", "abs") for node in nodes
-    )
 
 
 def _neighbours(problem: Problem, sketch: Sketch) -> int:
