@@ -8,14 +8,13 @@ launch.  Of the shapes that all of them can have that one is chosen with which t
 least time, if that saves enough of what separate launches take (``launches.MARGIN``); of times that
 are alike the one with the fewest threads and blocks, whose vectors are the widest.
 
-Only kernels whose schedule needs no rewrite, and which are more than a last block would run, are
-weighed: streams of elements.  None may depend on another, directly or through others.
+Only kernels whose schedule needs no rewrite, and no blocks after them, are weighed: streams of
+elements.  None may depend on another, directly or through others.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf, prod
 
-from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.side_by_side import launch_seconds, longest, side_by_side_seconds
@@ -27,14 +26,12 @@ from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import Dim3
 from tcdsl.schedule.packing import grid_of, idle_blocks
 from tcdsl.strategies.catalogue import ALIKE, LIKELIEST, fastest
-from tcdsl.strategies.operations import work_of as operations
 from tcdsl.strategies.problem import Problem, nameless_analysis
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Choice
 from tcdsl.strategies.work import along_axes, work_of
 
 MOST = 8  # kernels of one launch
-SMALL = gpu_thresholds.LAST_BLOCK_CONSUMER_OPERATIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,16 +146,11 @@ def _by_shape(problem: Problem) -> Mapping[Dim3, _Made]:
 
 
 def _is_stream(problem: Problem, sketch: Sketch) -> bool:
-    """Return whether *sketch* needs no rewrite of *problem*, and its blocks do nothing together.
-
-    Nor does the last block of another kernel run it.
-    """
-    if sum(operations(problem.shapes[name]) for name in sketch.members) < SMALL:
-        return False
+    """Return whether *sketch* needs no rewrite of *problem*, and its blocks do nothing together."""
     statements = (problem.shapes[name].statement for name in sketch.members)
     is_plain = all(statement.kind is Kind.ASSIGN for statement in statements)
     others = (
         sketch.partials, sketch.resident, sketch.steps, sketch.tensor, sketch.bands,
-        sketch.implicit, sketch.transposition, sketch.private, sketch.turns,
+        sketch.implicit, sketch.transposition, sketch.layout, sketch.private, sketch.turns,
     )  # fmt: skip
     return is_plain and not any(others)

@@ -4,8 +4,7 @@ from collections.abc import Collection, Mapping
 from math import prod
 
 from tcdsl.costmodel.locality import Shape
-from tcdsl.lang.comprehension import Const
-from tcdsl.poly.scop import Access, Kind, Scop, Storage
+from tcdsl.poly.scop import Kind, Scop, Storage
 from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.problem import Problem, analysis
@@ -14,41 +13,17 @@ from tcdsl.strategies.row_graphs import waiting_for
 
 def moved_bytes(scop: Scop, group: Group, shapes: Mapping[str, Shape]) -> int:
     """Return the bytes that *group* loads and stores, if it touches every element once."""
-    parts = _Parts()
+    sizes: dict[str, int] = {}
     for name in group.members:
         shape = shapes[name]
         statement = shape.statement
         accesses = (*statement.writes, *statement.reads)
         for access, row in zip(accesses, shape.strides, strict=True):
             count = prod(e for e, stride in zip(shape.extents, row, strict=True) if stride)
-            parts.add(access, count * scop.arrays[access.array].dtype.size_bytes)
+            count *= scop.arrays[access.array].dtype.size_bytes
+            sizes[access.array] = max(sizes.get(access.array, 0), count)
     inside = set(group.members)
-    return sum(parts.bytes_of(a) for a in parts.arrays if not is_inside(scop, a, inside))
-
-
-class _Parts:
-    """The bytes of arrays that accesses touch, where numbers among subscripts say which part.
-
-    p(b,0,n) and p(b,1,n) are two parts; x(i) and x(i+1) have all elements but one in common.
-    """
-
-    def __init__(self) -> None:
-        self._sizes: dict[str, dict[tuple[int | None, ...], int]] = {}
-
-    @property
-    def arrays(self) -> Collection[str]:
-        return self._sizes
-
-    def add(self, access: Access, size_bytes: int) -> None:
-        """Count *size_bytes* of *access*."""
-        values = (e.value if isinstance(e, Const) else None for e in access.subscripts)
-        part = tuple(int(value) if value is not None else None for value in values)
-        own = self._sizes.setdefault(access.array, {})
-        own[part] = max(own.get(part, 0), size_bytes)
-
-    def bytes_of(self, array: str) -> int:
-        """Return the bytes of all parts of *array*."""
-        return sum(self._sizes[array].values())
+    return sum(size for array, size in sizes.items() if not is_inside(scop, array, inside))
 
 
 def is_inside(scop: Scop, array: str, members: Collection[str]) -> bool:
@@ -73,7 +48,7 @@ class Traffic:
 def traffic_of(problem: Problem) -> list[Traffic]:
     """Return the arrays that the kernel does not keep to itself."""
     order = _passes(problem)
-    parts = _Parts()
+    sizes: dict[str, float] = {}
     passes: dict[str, set[int]] = {}
     loads: set[str] = set()  # read before the kernel has written it
     writes: set[str] = set()
@@ -86,7 +61,10 @@ def traffic_of(problem: Problem) -> list[Traffic]:
             is_write = number < len(statement.writes)
             array = problem.scop.arrays[access.array]
             count = prod(e for e, stride in zip(shape.counts, row, strict=True) if stride)
-            parts.add(access, count * array.dtype.size_bytes)
+            most = array.size_bytes()  # taps of a window have most elements in common
+            size = float(count * array.dtype.size_bytes)
+            size = size if most is None else min(size, float(most))
+            sizes[access.array] = max(sizes.get(access.array, 0.0), size)
             if is_write:
                 writes.add(access.array)
             if not is_write:
@@ -95,15 +73,14 @@ def traffic_of(problem: Problem) -> list[Traffic]:
                     loads.add(access.array)
         before |= {write.array for write in statement.writes}
     members = set(problem.group.members)
-    found = []
-    for name in parts.arrays:
-        if not is_inside(problem.scop, name, members):
-            most = problem.scop.arrays[name].size_bytes()  # taps of a window have most in common
-            size = float(parts.bytes_of(name))
-            size = size if most is None else min(size, float(most))
-            number = len(passes.get(name, ())) or 1
-            found.append(Traffic(name, size, number, name in loads, name in writes))
-    return found
+    return [
+        Traffic(
+            array, size, len(passes.get(array, ())) or 1,
+            array in loads, array in writes,
+        )
+        for array, size in sizes.items()
+        if not is_inside(problem.scop, array, members)
+    ]  # fmt: skip
 
 
 @analysis
