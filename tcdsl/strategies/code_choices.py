@@ -22,6 +22,7 @@ from tcdsl.costmodel.registers import (
     PRODUCING_WARPS,
 )
 from tcdsl.poly.loop_tree import LoopKind
+from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.plan import Code
 from tcdsl.strategies.asked import misfit
 from tcdsl.strategies.problem import Problem, analysis
@@ -54,7 +55,9 @@ def _blocks_of_wave(problem: Problem, sketch: Sketch) -> int:
     takes 13.4 us on an H200 with 32 registers, and 10.9 with 96.  Of 1024 threads others hide what
     one waits for: dien_gru (4096, 128) 18.9 with 40 and 19.1 with 64, lstm_steps 10.5 and 10.9.
     """
-    if sketch.work is not None or _n_loads(problem) < MANY_LOADS:
+    pieces = (piece for own in sketch.remaining.values() for piece in own)
+    is_cluster = any(piece.axis == RANK for piece in pieces)
+    if is_cluster or sketch.work is not None or _n_loads(problem) < MANY_LOADS:
         return 0
     blocks = prod(along_axes(sketch, LoopKind.BLOCK))
     threads = prod(along_axes(sketch, LoopKind.THREAD))

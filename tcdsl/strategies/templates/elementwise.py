@@ -27,7 +27,7 @@ MIN_VECTORED = gpu_thresholds.VECTORED_VALUES
 MOST_REPEAT = 4  # vectors of a thread that are worth trying
 MOST_TAPS = 64  # of a window, which a thread adds up
 MOST_POINTS = 8  # of a thread
-LEAST_INVARIANTS = 3  # loads that several points of a thread have in common
+LEAST_INVARIANTS = 3  # arrays of which several points of a thread load the same
 MOST_SUMS = gpu_thresholds.BLOCKED_SUMS
 LEAST_THREADS = gpu_thresholds.BLOCKED_THREADS
 CHAIN_CALLS = 16  # functions of an element, one after another
@@ -105,18 +105,19 @@ def _in_blocks(
 
 
 def _has_invariants(problem: Problem, axes: Sequence[Axis]) -> bool:
-    """Return whether several loads of a vector are the same along the first of *axes*.
+    """Return whether loads of several arrays are the same along the first of *axes*.
 
     y(n,p,c) = (x(n,p,c) - m(n,c)) * r(n,c) * g(c) + b(c)      4 points p: 8 loads for 20
     """
     if problem.most_rest > 1 or not axes:
         return False
-    count = 0
+    arrays = set()
     for name in problem.group.members:
         shape, dim = problem.shapes[name], axes[0][name]
-        reads = shape.strides[len(shape.statement.writes) :]
-        count += sum(1 for row in reads if any(row) and not row[dim])
-    return count >= LEAST_INVARIANTS
+        strides = shape.strides[len(shape.statement.writes) :]
+        reads = zip(shape.statement.reads, strides, strict=True)
+        arrays |= {read.array for read, row in reads if any(row) and not row[dim]}
+    return len(arrays) >= LEAST_INVARIANTS
 
 
 def _shares_reads(problem: Problem, axis: Axis) -> bool:
