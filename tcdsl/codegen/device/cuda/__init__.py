@@ -204,6 +204,8 @@ def signature(name: str) -> tuple[tuple[str, ...], str]:
         from_, to = (group for group in match.groups() if group)
         return (from_,), to
     function, _, dtype = name.removeprefix("tc_").rpartition("_")
+    if function.startswith("placed"):
+        return (dtype, "i32"), "i64"
     is_predicate = function.startswith(("arg_better", "is"))
     return (dtype,) * _ARITIES.get(function, 1), "b" if is_predicate else dtype
 
