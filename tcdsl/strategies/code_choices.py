@@ -1,7 +1,8 @@
 """What may be chosen of a kernel's code beside its loops (``schedule.plan.Code``), and what is.
 
     "code": {"prefetch_bytes": 0, "resident_blocks": 2, "early": true, "streaming": true,
-             "unrolled_bytes": 128, "sum_terms": 16, "thread_registers": 0}
+             "unrolled_bytes": 128, "sum_terms": 16, "thread_registers": 0,
+             "row_bytes": 0}
 
 The defaults are what measurements favour.  Options and the chip filter the rest: only kernels whose
 blocks have several rows in turn prefetch, and compensated sums are not cut into blocks.
@@ -19,6 +20,7 @@ from tcdsl.costmodel.registers import (
     MANY_SUMS,
     PRODUCING_WARPS,
 )
+from tcdsl.costmodel.rows import BARRIER_BYTES, row_bytes_within
 from tcdsl.schedule.plan import Code
 from tcdsl.strategies.asked import misfit
 from tcdsl.strategies.problem import Problem
@@ -35,7 +37,21 @@ def default_code(problem: Problem, sketch: Sketch) -> Code:
         return Code()
     prefetch_bytes = bytes_ahead(problem.gpu) if sketch.turns else 0
     registers = _thread_registers(sketch, problem.gpu)
-    return Code(prefetch_bytes, sketch.beside, thread_registers=registers)
+    rows = _row_bytes(sketch, problem.gpu)
+    return Code(prefetch_bytes, sketch.beside, thread_registers=registers, row_bytes=rows)
+
+
+def _row_bytes(sketch: Sketch, gpu: Chip) -> int:
+    """Return how long the rows are in which results are collected, or 0.
+
+    Only blocks with several tiles have products to do while rows are copied.
+    """
+    product, work = sketch.tensor, sketch.work
+    if product is None or work is None or not (product.boxes and product.in_turn):
+        return 0
+    tiles, barriers = product.tiles, 2 * BARRIER_BYTES * product.stages
+    warps = tiles.threads // WARP
+    return row_bytes_within(gpu, warps, tiles.columns, work.shared_bytes + barriers)
 
 
 def _thread_registers(sketch: Sketch, gpu: Chip) -> int:
@@ -68,6 +84,7 @@ def code_space(problem: Problem, sketch: Sketch) -> dict[str, tuple[int | bool, 
         "unrolled_bytes": UNROLLED_BYTES,
         "sum_terms": SUM_TERMS if is_plain else (default.sum_terms,),
         "thread_registers": tuple(dict.fromkeys((0, default.thread_registers))),
+        "row_bytes": tuple(dict.fromkeys((0, default.row_bytes))),
     }
 
 
