@@ -1,8 +1,8 @@
-"""Rows of results in shared memory, from which bulk copies store them (codegen/cuda/rows.py)."""
+"""Rows of a warp in shared memory, by which it loads and stores lines (codegen/cuda/rows.py)."""
 
 from tcdsl.costmodel.chip import Chip, Feature
 
-ROW_BYTES = 512  # of a row: what 256 columns of a half type take
+ROW_BYTES = (512, 256, 128)  # 512: what a warp moves at once, of 256 columns of a half type
 BARRIER_BYTES = 8  # of an event of a pipeline
 ROWS_OF_WARP = 8  # of sixteen: half of a warp's results at once
 PAD_BYTES = 32  # of a row, at most
@@ -16,9 +16,14 @@ def rows_bytes(warps: int, row_bytes: int) -> int:
 def row_bytes_within(chip: Chip, warps: int, columns: int, taken_bytes: int) -> int:
     """Return how long rows of *columns* are where stages take *taken_bytes*; 0: there is no room.
 
-    No stage is given up for them: at 4096 one is worth 9 us on an H200.
+    Neither a stage nor a block of a multiprocessor is given up for them: at 4096 a stage is worth
+    9 us on an H200.
     """
-    own = min(ROW_BYTES, 4 * columns)
-    is_there = chip.has(Feature.WARPGROUP_PRODUCTS)
-    room = chip.shared_bytes_per_block - taken_bytes
-    return own if is_there and rows_bytes(warps, own) <= room else 0
+    if not chip.has(Feature.WARPGROUP_PRODUCTS):
+        return 0
+    others = taken_bytes + chip.reserved_shared_bytes_per_block
+    blocks = max(1, chip.shared_bytes_per_multiprocessor // others)
+    room = chip.shared_bytes_per_multiprocessor // blocks - chip.reserved_shared_bytes_per_block
+    room = min(room, chip.shared_bytes_per_block) - taken_bytes
+    lengths = (min(size, 4 * columns) for size in ROW_BYTES)
+    return next((size for size in lengths if rows_bytes(warps, size) <= room), 0)

@@ -42,12 +42,12 @@ def default_code(problem: Problem, sketch: Sketch) -> Code:
 
 
 def _row_bytes(sketch: Sketch, gpu: Chip) -> int:
-    """Return how long the rows are in which results are collected, or 0.
+    """Return how long the rows are by which warps load and store lines, or 0.
 
-    Only blocks with several tiles have products to do while rows are copied.
+    Warps that have all rows of a tile are along one axis, as rows are.
     """
-    product, work = sketch.tensor, sketch.work
-    if product is None or work is None or not (product.boxes and product.in_turn):
+    product, work = sketch.tensor or sketch.implicit, sketch.work
+    if product is None or work is None or not product.boxes or product.is_finished:
         return 0
     tiles, barriers = product.tiles, 2 * BARRIER_BYTES * product.stages
     warps = tiles.threads // WARP

@@ -86,6 +86,7 @@ class LanesPrinter:
     def __init__(self, text: KernelText, leaves: LeafPrinter) -> None:
         self.text = text
         self.leaves = leaves
+        self.here: frozenset[str] = frozenset()  # the statements of a loop over lanes
 
     def lanes_or_unrolled(
         self, node: loop_ast.For, loop: Loop, active: Sequence[Code]
@@ -137,7 +138,10 @@ class LanesPrinter:
         return False
 
     def _may_exchange(self, vector: LaneVector, loop: Loop) -> bool:
-        """Return whether threads may load or store each other's pairs of *vector*."""
+        """Return whether threads may load or store each other's pairs of *vector*.
+
+        What is written is touched in this loop alone: a lane reads what it has written.
+        """
         scop, name = self.text.scop, vector.array
         statement, array = scop.by_name[vector.statement], scop.arrays[name]
         columns = loop.coordinates[statement.name]
@@ -147,10 +151,11 @@ class LanesPrinter:
         is_written = any(use is write for user, use in uses for write in user.writes)
         sharing = _sharing(array)
         return (
-            vector.is_stored != vector.is_loaded and not vector.is_changing
+            vector.is_stored != vector.is_loaded
+            and not (vector.is_loaded and vector.is_changing)
             and vector.width == PAIR and sharing in ((QUAD, PAIR) if vector.is_stored else (QUAD,))
             and name not in self.text.placements and known >= VECTOR_BYTES
-            and len(own) == 1 and (len(uses) == 1 or not is_written)
+            and len(own) == 1 and (not is_written or {s.name for s, _ in uses} <= self.here)
             and isinstance(columns, Coordinate)
             and is_run(scop, statement, own[0], columns, sharing * PAIR)
             and (vector.is_stored or self._differs_by_rows(own[0], statement, columns))
@@ -304,6 +309,7 @@ class LanesPrinter:
         # What guards the lanes must not keep threads from a fold: those before the loop will do.
         if leaves is None or bounds is None or any(map(self._still_folds, leaves)):
             return self._unrolled(node, loop, active)
+        self.here = frozenset(leaf.statement for leaf in leaves)
         guards = [tuple(self.leaves.guards(leaf, active)) for leaf in leaves]
         is_whole = bounds == (ZERO, code(width - 1))
         known, lanes = self._lanes_here(bounds, loop, leaves)
