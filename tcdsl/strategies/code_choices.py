@@ -51,7 +51,8 @@ def _row_bytes(sketch: Sketch, gpu: Chip) -> int:
         return 0
     tiles, barriers = product.tiles, 2 * BARRIER_BYTES * product.stages
     warps = tiles.threads // WARP
-    return row_bytes_within(gpu, warps, tiles.columns, work.shared_bytes + barriers)
+    taken = work.shared_bytes + barriers
+    return row_bytes_within(gpu, warps, tiles.columns, taken, is_alone=product.in_turn)
 
 
 def _thread_registers(sketch: Sketch, gpu: Chip) -> int:

@@ -30,6 +30,7 @@ from tcdsl.codegen.ast.build import (
     cast,
     member,
     paren,
+    simplified,
     substituted,
     template,
 )
@@ -137,7 +138,7 @@ class Row:
             self.loops.inner: paren(binary(W_RUN, "%", RUNS)),
             self.loops.thread: paren(binary(RUNS, "*", W_AT)),
         }
-        own: Code = Index(of.array, substituted(of.index, values))
+        own: Code = Index(of.array, simplified(substituted(of.index, values)))
         place: Code = address(own)
         if width < RUN:
             offset = binary(width, "*", paren(binary(vector, "%", RUN // width)))

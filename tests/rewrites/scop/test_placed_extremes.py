@@ -75,7 +75,7 @@ def drawn(dtype: str, m: int, n: int, k: int) -> list[np.ndarray[Any, Any]]:
 @pytest.mark.slow_but("half-nearest")
 @pytest.mark.parametrize(("dtype", "form"), [
     ("half", "nearest"), ("half", "of rows"), ("half", "of columns"), ("int8", "of rows"),
-    ("int8", "of columns"),
+    ("int8", "of columns"), ("half", "of columns from the fourth row on"),
 ])  # fmt: skip
 def test_products_begin_them(
     dtype: str, form: str, cuda_unit: MakeUnit, emulated: Any, monkeypatch: pytest.MonkeyPatch
@@ -83,10 +83,11 @@ def test_products_begin_them(
     monkeypatch.setattr(Evaluator, "seconds", favoured)
     m, n, k = 136, 264, 72
     left, right, start, end = ("m", "n", 0, 200) if form == "of rows" else ("n", "m", 0, 100)
+    begins, start = ("from" not in form), (3 if "from" in form else 0)
     source = NEAREST if form == "nearest" else LARGEST
     source = source.format(dtype=dtype, left=left, right=right, start=start, end=end)
     unit = cuda_unit(source, (m, k), (n, k), (n,))
-    assert {"S0", "S1_placed"} <= {*kernels_of(unit)[0].split("+")}, kernels_of(unit)
+    assert ({"S0", "S1_placed"} <= {*kernels_of(unit)[0].split("+")}) == begins
     assert not unit.done.is_fallback and "tc_placed_m" in unit.source.text
     (program,) = emulated([unit])
     check(program, *drawn(dtype, m, n, k))
