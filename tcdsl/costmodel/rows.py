@@ -13,19 +13,19 @@ def rows_bytes(warps: int, row_bytes: int) -> int:
     return warps * ROWS_OF_WARP * (row_bytes + PAD_BYTES) if row_bytes else 0
 
 
-def row_bytes_within(
+def row_lengths(
     chip: Chip, warps: int, columns: int, taken_bytes: int, *, is_alone: bool
-) -> int:
-    """Return how long rows of *columns* are where stages take *taken_bytes*; 0: there is no room.
+) -> tuple[int, ...]:
+    """Return how long rows of *columns* may be where stages take *taken_bytes*, the longest first.
 
     Neither a stage nor a block of a multiprocessor is given up for them, which has one block if
     that *is_alone*: at 4096 a stage is worth 9 us on an H200.
     """
     if not chip.has(Feature.WARPGROUP_PRODUCTS):
-        return 0
+        return ()
     others = taken_bytes + chip.reserved_shared_bytes_per_block
     blocks = 1 if is_alone else max(1, chip.shared_bytes_per_multiprocessor // others)
     room = chip.shared_bytes_per_multiprocessor // blocks - chip.reserved_shared_bytes_per_block
     room = min(room, chip.shared_bytes_per_block) - taken_bytes
-    lengths = (min(size, 4 * columns) for size in ROW_BYTES)
-    return next((size for size in lengths if rows_bytes(warps, size) <= room), 0)
+    lengths = dict.fromkeys(min(size, 4 * columns) for size in ROW_BYTES)
+    return tuple(size for size in lengths if rows_bytes(warps, size) <= room)
