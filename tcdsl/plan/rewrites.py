@@ -22,6 +22,7 @@ from tcdsl.rewrites.scop.float16_parts import in_float16, why_not_in_float16
 from tcdsl.rewrites.scop.narrowing import narrowed, narrowed_together, why_not_narrowed_together
 from tcdsl.rewrites.scop.outer_factors import why_not_outer, with_outer_factors
 from tcdsl.rewrites.scop.part_sums import in_parts, why_not_in_parts
+from tcdsl.rewrites.scop.placed_extremes import why_not_placed, with_place
 from tcdsl.rewrites.scop.remainders import by_remainders, why_not_by_remainders
 from tcdsl.rewrites.scop.repacking import repacked, why_not_repacked
 from tcdsl.rewrites.scop.separate_sums import separate, why_not_separate
@@ -164,6 +165,12 @@ OF_FACTORS = (
     ),
 )
 REWRITES = (
+    Rewrite(
+        "place in the extreme",
+        _arg_reductions,
+        lambda scop, name: why_not_placed(scop, scop.by_name[name]),
+        with_place,
+    ),
     Rewrite(
         "place after the extreme",
         _arg_reductions,

@@ -16,7 +16,7 @@ from math import inf, prod
 from typing import Any
 
 from tcdsl.costmodel import gpu_thresholds
-from tcdsl.costmodel.chip import Feature
+from tcdsl.costmodel.chip import WARP, Feature
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.tensor_tiles import TensorWork
 from tcdsl.costmodel.work import Work
@@ -64,6 +64,7 @@ from tcdsl.strategies.tensor_types import (
 from tcdsl.strategies.tile_folds import (
     fold_steps,
     folds_of,
+    held_registers,
     is_of_columns,
     part_bytes,
     parts_of,
@@ -82,6 +83,7 @@ SHAPES = (
 # The same of warps that multiply in fours (wgmma): 16 of 64 rows each.
 GROUP_SHAPES = ((16, 256, 8, 1), (16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 4, 1))
 MOST_SUMS = 64 * 64  # of a warp, of all products
+MOST_HELD = 200  # registers of sums and of what is reduced of them: 256 of places of columns spill
 MOST_DOUBLES = 32 * 64  # as many registers as of 64 x 64 others
 GROUP_STEP, WARPS = 64, 4
 GROUP_STAGES = (4, 3, 2)  # of equal estimates the first: copies take as long as products
@@ -216,6 +218,8 @@ def _ranked(problem: Problem) -> list[TensorConfig]:
     if len(each) == 1 and not folds_of(whole):
         configs = _in_chunks(problem, configs)
     for config in configs:
+        if _held(whole, config) > MOST_HELD:
+            continue
         terms = _chunk(problem, config)
         if _count_sums(whole) < len(each):
             terms = sum(_whole_steps(one, config.step) for one in each)
@@ -230,6 +234,14 @@ def _ranked(problem: Problem) -> list[TensorConfig]:
             made = _tiles(problem, config) * prod(config.tiles.block)
             found.append((seconds, made, config))
     return [config for *_, config in sorted(found, key=lambda one: one[:2])]
+
+
+def _held(problem: Problem, config: TensorConfig) -> int:
+    """Return how many registers of a thread hold sums, and what is reduced of them."""
+    axes = axes_of(with_one_product(without_folds(problem)))
+    assert axes is not None
+    sums = _count_sums(problem) * config.rows * config.columns // WARP
+    return sums + held_registers(problem, axes[0], config.tiles)
 
 
 def _count_sums(problem: Problem) -> int:
