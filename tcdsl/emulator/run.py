@@ -42,7 +42,7 @@ _POISON = 0xFF  # a NaN, where read as floats
 
 _KERNEL = re.compile(r"__global__(?P<attributes>[^;{]*?)(?P<name>\w+)\s*\([^()]*\)\s*\{")
 _BOUNDS = re.compile(r"__launch_bounds__\(\s*(\d+)")
-_CLUSTER = re.compile(r"__cluster_dims__\(\s*1\s*,\s*1\s*,\s*(\d+)\s*\)")
+_CLUSTER = re.compile(r"__cluster_dims__\(\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)")
 
 _Array = np.ndarray[Any, Any]
 
@@ -151,15 +151,15 @@ class EmulatedProgram:
         return Fault(*map(int, record.view)) if record.view[0] else None
 
     def _launch(self, launch: Launch, values: Sequence[int], seed: int) -> None:
-        n_threads, most = math.prod(launch.block), self._bounds.get(launch.name)
+        n_threads, (most,) = math.prod(launch.block), self._bounds.get(launch.name, (None,))
         if most is not None and n_threads > most:
             what = f"a block of {n_threads} threads, beyond __launch_bounds__({most})"
             raise emulation_error(FindingKind.LIMIT, launch.name, "", what, "", seed)
-        if (cluster := self._clusters.get(launch.name, 1)) != launch.cluster:
-            what = f"clusters of {launch.cluster} blocks, of a kernel with clusters of {cluster}"
+        if (dims := self._clusters.get(launch.name, (1, 1, 1))) != launch.cluster_dims:
+            what = f"clusters of {launch.cluster_dims} blocks, of a kernel with clusters of {dims}"
             raise emulation_error(FindingKind.LIMIT, launch.name, "", what, "", seed)
-        sizes = (ctypes.c_uint32 * 8)(
-            *launch.grid, *launch.block, launch.cluster, launch.is_cooperative
+        sizes = (ctypes.c_uint32 * 10)(
+            *launch.grid, *launch.block, *launch.cluster_dims, launch.is_cooperative
         )
         packed = (ctypes.c_uint64 * max(1, len(values)))(*(value % 2**64 for value in values))
         outcome = self._library.emu_launch(
@@ -228,10 +228,10 @@ class EmulatedProgram:
         return int(address)
 
 
-def _attributes(text: str, attribute: "re.Pattern[str]") -> dict[str, int]:
-    """Return { kernel of *text* -> the number in its *attribute* }, of those that have it."""
+def _attributes(text: str, attribute: "re.Pattern[str]") -> dict[str, tuple[int, ...]]:
+    """Return { kernel of *text* -> the numbers in its *attribute* }, of those that have it."""
     found = ((m["name"], attribute.search(m["attributes"])) for m in _KERNEL.finditer(text))
-    return {name: int(match[1]) for name, match in found if match}
+    return {name: tuple(map(int, match.groups())) for name, match in found if match}
 
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:

@@ -82,7 +82,7 @@ def _packed(
         words = _words(-1, launch.value, launch.width, launch.count)
     else:
         number = kernel_names(source).index(launch.name)
-        words = _words(number, *launch.grid, *launch.block, launch.cluster, launch.is_cooperative)
+        words = _words(number, *launch.grid, *launch.block, *launch.cluster_dims, launch.is_cooperative)
         words += _words(launch.shared_bytes, len(launch.parameters))
     for parameter in launch.parameters:
         match parameter.kind:

@@ -148,6 +148,7 @@ class Loop:
     # the vectors of their iterations, so that each stores those of one of them.
     axis: int = 0
     width: int = 0
+    cluster: int = 1  # of BLOCK loops: how many neighbours run at the same time (pipelines.py)
 
     @property
     def has_one_turn(self) -> bool:

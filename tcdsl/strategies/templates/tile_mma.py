@@ -98,6 +98,7 @@ SPLIT_SPACE: Space = ((16, 128, 4, 1), (16, 128, 8, 1), (16, 64, 4, 1)), (3, 4, 
 PLANE_SPACE: Space = ((16, 128, 8, 1),), (4, 3, 2)
 SWATH = 8
 SWATH_FROM_MEMORY = 4  # at least, of columns that the second-level cache does not hold (H100)
+CLUSTERS = ((2, 1), (1, 2), (2, 2))  # blocks along rows and columns
 LEAST_STEPS = 4  # of a block that shares sums
 THREADS, BOXES = "threads", "boxes"  # who brings operands
 STAGES = (2, 3, 4)
@@ -121,6 +122,13 @@ class TensorConfig:
     chunks: int = 1  # blocks that share the terms of a tile
     is_persistent: bool = False  # a block has tiles of all swaths, one after another
     is_finished: bool = False  # the last of the blocks that share a tile adds up their sums
+    # Blocks of a cluster along rows, and along columns: what they read alike each copies a part of.
+    cluster_rows: int = 1
+    cluster_columns: int = 1
+
+    @property
+    def cluster(self) -> tuple[int, int]:
+        return self.cluster_rows, self.cluster_columns
 
     @property
     def tiles(self) -> WarpTiles:
@@ -229,7 +237,8 @@ def _ranked(problem: Problem) -> list[TensorConfig]:
         if seconds < inf and work.shared_bytes <= room:  # of equal ones that with fewer products
             made = _tiles(problem, config) * prod(config.tiles.block)
             found.append((seconds, made, config))
-    return [config for *_, config in sorted(found, key=lambda one: one[:2])]
+    found.sort(key=lambda one: (prod(one[2].cluster) > 1, *one[:2]))
+    return [config for *_, config in found]
 
 
 def _count_sums(problem: Problem) -> int:
@@ -269,8 +278,29 @@ def _configs(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
         for shape, stages in product(shapes, BOX_STAGES):
             swath = _swath(each, shape[0] * shape[2])
             yield (plain := TensorConfig(*shape, step, stages, WARPS, BOXES, swath))
+            yield from _in_clusters(each, plain)
             if (own := _swath_in_turn(each, plain)) > 0:
-                yield replace(plain, swath=own, is_persistent=True)
+                yield (in_turn := replace(plain, swath=own, is_persistent=True))
+                yield from _in_clusters(each, in_turn)
+
+
+def _in_clusters(each: Sequence[Problem], config: TensorConfig) -> Iterator[TensorConfig]:
+    """Yield *config* with blocks in clusters, each of which has whole ones."""
+    problem, axes = each[0], axes_of(each[0])
+    assert axes is not None
+    if not problem.gpu.has(Feature.CLUSTERS) or len(each) > 1:
+        return
+    if any(problem.is_open({problem.lead: axis[problem.lead]}) for axis in axes[:2]):
+        return
+    counts = _tiles_along(problem, config)
+    for cluster in CLUSTERS:
+        own = replace(config, cluster_rows=cluster[0], cluster_columns=cluster[1])
+        swath = config.swath - config.swath % cluster[0] if config.swath > 1 else 1
+        is_cut = all(
+            n >= size and size <= count for n, size, count in zip(counts, cluster, counts)
+        )
+        if is_cut and swath > 0:
+            yield replace(own, swath=swath)
 
 
 def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[TensorConfig]:
@@ -283,7 +313,7 @@ def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[Te
     terms = problem.shapes[problem.lead].extents[axes[2]]
     for config in configs:
         yield config
-        if config.is_persistent or not may_share:
+        if config.is_persistent or not may_share or prod(config.cluster) > 1:
             continue
         most = terms // (LEAST_STEPS * config.step)
         full = round(problem.gpu.multiprocessors / _tiles(problem, config))
@@ -477,7 +507,7 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
         tensor=Tensor(
             shared_axis(products, axes[0]), shared_axis(products, axes[1]), terms, tiles,
             config.stages, config.loader == BOXES, config.swath, chunk, config.is_persistent,
-            config.is_finished, is_one_sum(products), are_columns_in_planes(problem),
+            config.is_finished, is_one_sum(products), are_columns_in_planes(problem), config.cluster,
         ),
     )  # fmt: skip
 
