@@ -38,6 +38,7 @@ from tcdsl.runtime.launch import FAULT_WORDS, Fault, load_library
 _WRITABLE, _WRITTEN_BEFORE = 1, 4  # RegionFlags of memory.h
 _PAUSED, _FOUND = 1, 2  # Outcome of state.h
 _SCRATCH_ALIGNMENT = 256
+N_SIZES = 11  # of a launch: see emu_launch
 _POISON = 0xFF  # a NaN, where read as floats
 
 _KERNEL = re.compile(r"__global__(?P<attributes>[^;{]*?)(?P<name>\w+)\s*\([^()]*\)\s*\{")
@@ -158,9 +159,7 @@ class EmulatedProgram:
         if (dims := self._clusters.get(launch.name, (1, 1, 1))) != launch.cluster_dims:
             what = f"clusters of {launch.cluster_dims} blocks, of a kernel with clusters of {dims}"
             raise emulation_error(FindingKind.LIMIT, launch.name, "", what, "", seed)
-        sizes = (ctypes.c_uint32 * 10)(
-            *launch.grid, *launch.block, *launch.cluster_dims, launch.is_cooperative
-        )
+        sizes = (ctypes.c_uint32 * N_SIZES)(*launch_sizes(launch))
         packed = (ctypes.c_uint64 * max(1, len(values)))(*(value % 2**64 for value in values))
         outcome = self._library.emu_launch(
             self._numbers[launch.name], sizes, launch.shared_bytes, packed, len(values)
@@ -226,6 +225,13 @@ class EmulatedProgram:
         if not address:
             raise MemoryError(f"the emulator has no room for {size} bytes of {name}")
         return int(address)
+
+
+def launch_sizes(launch: Launch) -> tuple[int, ...]:
+    """Return what ``emu_launch`` is told of *launch*."""
+    has_boxes = any(parameter.map is not None for parameter in launch.parameters)
+    dims = (*launch.grid, *launch.block, *launch.cluster_dims)
+    return (*dims, int(launch.is_cooperative), int(has_boxes))
 
 
 def _attributes(text: str, attribute: "re.Pattern[str]") -> dict[str, tuple[int, ...]]:

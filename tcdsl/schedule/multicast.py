@@ -103,8 +103,6 @@ def why_not_in_clusters(mapped: Mapped, path: tuple[Loop, ...], events: isl.Set)
             continue
         if loop.kind is not LoopKind.BLOCK or loop.width % loop.cluster:
             return f"{loop.name} has no whole clusters of blocks"
-        if not loop.has_one_turn:
-            return f"the blocks of {loop.name} have several iterations"
         if not _is_closed(events, depth, loop.cluster):
             return f"the blocks of a cluster along {loop.name} have different steps"
     return None

@@ -60,7 +60,7 @@ static void know_threads() {
 
 EMU_LOCAL void emu_phases_begin(const void *place, int count, const char *file, int line) {
   const Site site = {file, line, EMU_CALLER};
-  if (counts_phases()) fail(LIMIT, site, "barriers in phases are not emulated in clusters along z");
+  if (counts_phases()) fail(LIMIT, site, "barriers in phases are not emulated in clusters without boxes");
   if (!known_through_phases) know_threads();
   Phases *one = (Phases *)launch_memory(sizeof(Phases));
   *one = {all_phases, place,     (uint32_t)count, (uint32_t)count, 0, 0,

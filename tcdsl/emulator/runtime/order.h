@@ -24,9 +24,9 @@
  * threads had met when it arrived for the n-th time (`published`).  Fences and atomics order nothing
  * between the blocks of a launch with clusters.
  *
- * That is of clusters along z.  Of those along x and y, whose blocks tell one another by barriers in
- * phases what they have read, stamps are plain, and what a thread knows of each thread of the cluster
- * is kept as of those of a block; so is what the cluster's barrier orders (mbarriers.h). */
+ * Not so where blocks copy boxes, and tell one another by barriers in phases what they have read:
+ * there stamps are plain, and what a thread knows of each thread of the cluster is kept as of those
+ * of a block; so is what the cluster's barrier orders (mbarriers.h). */
 #pragma once
 #include "state.h"
 
@@ -86,8 +86,8 @@ static Vector<Joined> joined;
 
 /* Whether blocks run at the same time; and whether that is told by phases, or of each thread. */
 static EMU_HOT bool is_cluster() { return launch.cluster > 1; }
-static EMU_HOT bool counts_phases() { return is_cluster() && launch.cluster_dims.z > 1; }
-static EMU_HOT bool is_by_thread() { return is_cluster() && launch.cluster_dims.z == 1; }
+static EMU_HOT bool counts_phases() { return is_cluster() && !launch.has_boxes; }
+static EMU_HOT bool is_by_thread() { return is_cluster() && launch.has_boxes; }
 
 static EMU_HOT bool in_earlier_epoch(uint32_t stamp) {
   return stamp - block_start <= barrier - block_start;

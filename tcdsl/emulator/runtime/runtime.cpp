@@ -234,12 +234,12 @@ static bool is_launchable(uint64_t shared_bytes) {
   else if (shared_bytes > MAX_SHARED_BYTES)
     fail(LIMIT, NO_SITE, "%llu bytes of dynamic shared memory; the limit is %u",
          (unsigned long long)shared_bytes, MAX_SHARED_BYTES);
-  else if (launch.cluster < 1 || launch.cluster > most_ranks || g.x % c.x || g.y % c.y ||
-           (c.z > 1 && (launch.cluster != g.z || c.z != g.z)))
-    fail(LIMIT, NO_SITE, "clusters of %s blocks, at most %u, in a grid of %s: whole ones along x and "
-         "y, or all along z", text_of(c), MAX_CLUSTER, text_of(g));
+  else if (launch.cluster < 1 || launch.cluster > most_ranks || g.x % c.x || g.y % c.y || g.z % c.z ||
+           (counts_phases() && launch.cluster != g.z))
+    fail(LIMIT, NO_SITE, "clusters of %s blocks, at most %u; not whole ones, or without boxes not all "
+         "along z, of a grid of %s", text_of(c), MAX_CLUSTER, text_of(g));
   else if (is_by_thread() && launch.cluster * ((threads + 31) / 32) > MOST_WARPS)
-    fail(LIMIT, NO_SITE, "clusters of more than %u threads along x and y", MOST_KNOWN);
+    fail(LIMIT, NO_SITE, "clusters of more than %u threads that copy boxes", MOST_KNOWN);
   else if (blocks * ((threads + 31) / 32) >= MANY_OF_ONE)
     fail(LIMIT, NO_SITE, "a grid of %s blocks is too large to emulate", text_of(g));
   return outcome != FOUND;
@@ -272,6 +272,7 @@ EMU_API int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shar
   launch.cluster_dims = {sizes[6], sizes[7], sizes[8]};
   launch.cluster = sizes[6] * sizes[7] * sizes[8];
   launch.is_cooperative = sizes[9];
+  launch.has_boxes = sizes[10];
   memset(&finding, 0, sizeof finding);
   outcome = ENDED;
   current = paused = nullptr;

@@ -42,6 +42,7 @@ struct Launch {
   uint32_t n_blocks, n_threads, n_warps; /* threads and warps of one block */
   Dim cluster_dims;                      /* blocks that run at the same time, ... */
   uint32_t cluster;                      /* ... and how many these are */
+  bool has_boxes;                        /* copies of them arrive at barriers in phases */
   bool is_cooperative;                   /* all blocks are there at once, and may wait for all */
 };
 

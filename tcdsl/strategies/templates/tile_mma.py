@@ -313,7 +313,7 @@ def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[Te
     terms = problem.shapes[problem.lead].extents[axes[2]]
     for config in configs:
         yield config
-        if config.is_persistent or not may_share or prod(config.cluster) > 1:
+        if config.is_persistent or not may_share:
             continue
         most = terms // (LEAST_STEPS * config.step)
         full = round(problem.gpu.multiprocessors / _tiles(problem, config))
@@ -325,7 +325,9 @@ def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[Te
             own = replace(config, chunks=chunks, swath=1)
             if is_alone:
                 yield own
-            if _tiles(problem, config) <= MAX_TICKETS and not in_planes:  # see code_choices.py
+            # Threads that leave a pipeline are in step no more: see code_choices.py and the printer.
+            may_finish = not in_planes and prod(config.cluster) == 1
+            if _tiles(problem, config) <= MAX_TICKETS and may_finish:
                 yield replace(own, is_finished=True)
 
 
@@ -433,7 +435,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         if config.chunks > 1 else 0.0, _turns(problem, config), is_in_parts(problem),
         shape.statement.is_promoted or is_cut, config.chunks if config.is_finished else 0,
         count, factors, max(1, min(count, len(written - inside))),
-        n_folded * fold_steps(config.tiles), are_columns_in_planes(problem),
+        n_folded * fold_steps(config.tiles), are_columns_in_planes(problem), config.cluster,
     ).work(problem.gpu)  # fmt: skip
 
 
