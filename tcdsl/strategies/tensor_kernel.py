@@ -518,17 +518,22 @@ def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:
     ]
 
 
+def _position(level: Level) -> int | None:
+    """Return which dimension *level* is over, None if it is over several."""
+    return level.coordinate.position if isinstance(level.coordinate, Coordinate) else None
+
+
 def _in_clusters(loop: dict[str, Level], problem: Problem, product: Tensor) -> dict[str, Level]:
     """Return *loop* over blocks, with whole clusters of them."""
-    position = loop[problem.lead].coordinate
+    level = loop[problem.lead]
     axes = zip((product.row, product.column), product.cluster, strict=True)
-    found = (n for axis, n in axes if position == replace(position, position=axis[problem.lead]))
-    size = next(found, 1)
+    found = (n for axis, n in axes if _position(level) == axis[problem.lead])
+    if (size := next(found, 1)) == 1:
+        return loop
+    count = -(-level.extent // size) * size
     return {
-        name: replace(level, extent=(count := whole_tiles(level.extent, size)), width=count,
-                      cluster=size)
-        for name, level in loop.items()
-    } if size > 1 else loop  # fmt: skip
+        name: replace(own, extent=count, width=count, cluster=size) for name, own in loop.items()
+    }
 
 
 def in_swaths(
