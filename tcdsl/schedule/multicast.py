@@ -1,11 +1,11 @@
 """What the blocks of a cluster copy once, to the shared memory of all of them (sm_90).
 
-    block x = 0    B.tile = B[.., n]                  lines 0 to 31 of B.tile, to both blocks
-    block x = 1    B.tile = B[.., n]       --->       lines 32 to 63, to both blocks
+    block x = 0    B.tile = B[.., n]                  the first half of B.tile, to both blocks
+    block x = 1    B.tile = B[.., n]       --->       the second half, to both blocks
 
 Each block has the copy as a statement of its own.  Where neighbours along an axis of the grid are
 in one cluster (``Loop.cluster``), and what the copy reads does not depend on which of them runs it,
-each block asks for a part of its lines, which arrives in all.
+each block asks for a part of the box, which arrives in all.
 
 Legal iff the neighbours meet the same steps: then the stage of a step is free where all readers of
 all blocks have released it, and full where all parts have arrived (:func:`why_not_in_clusters`).
@@ -23,24 +23,29 @@ from tcdsl.poly.scop import Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import Mapped
 
-ATOM_LINES = 8  # see device/cuda/wgmma.cuh: a part has whole atoms
+ATOM_LINES, LINE_BYTES = 8, 128  # of an atom: see device/cuda/wgmma.cuh
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A copy's *parts*, of blocks whose ranks in the cluster are a *stride* apart."""
+    """A copy's *parts*, of blocks whose ranks in the cluster are a *stride* apart.
+
+    They are atoms next to one another, or some *lines* of each: so many parts has the box of a copy.
+    """
 
     parts: int = 1
     stride: int = 1
+    lines: int = 1
 
 
 def share_of(mapped: Mapped, name: str) -> Share:
     """Return how the blocks of a cluster share the copy *name*; one part: each has its own."""
     copy, strides = mapped.scop.by_name[name], _strides(mapped)
-    for loop in _clustered(mapped.paths[name]):
-        parts = loop.cluster
-        if _is_same(copy, loop) and _lines(mapped.scop, copy) % (ATOM_LINES * parts) == 0:
-            return Share(parts, strides[loop.axis])
+    for loop in _clustered(mapped.paths[name]) if copy.bulk is None else []:
+        parts, (lines, atoms) = loop.cluster, _sizes(mapped.scop, copy)
+        of_lines = 1 if atoms % parts == 0 else parts
+        if _is_same(copy, loop) and lines % (ATOM_LINES * of_lines) == 0:
+            return Share(parts, strides[loop.axis], of_lines)
     return Share()
 
 
@@ -53,13 +58,12 @@ def _clustered(path: tuple[Loop, ...]) -> list[Loop]:
     return [loop for loop in path if loop.kind is LoopKind.BLOCK and loop.cluster > 1]
 
 
-def _lines(scop: Scop, copy: Statement) -> int:
-    """Return how many lines the tile has that *copy* fills; 0 of what is no box."""
-    if copy.bulk is not None:
-        return 0
-    rank = scop.arrays[copy.reads[0].array].rank
-    sizes = [greatest(extent) or 0 for extent in scop.arrays[copy.write.array].shape[-rank:-1]]
-    return prod(sizes)
+def _sizes(scop: Scop, copy: Statement) -> tuple[int, int]:
+    """Return how many lines the tile has that *copy* fills, and atoms next to one another."""
+    array = scop.arrays[copy.reads[0].array]
+    sizes = scop.arrays[copy.write.array].shape[-array.rank :]
+    *lines, length = (greatest(extent) or 0 for extent in sizes)
+    return prod(lines), length * array.dtype.size_bytes // LINE_BYTES
 
 
 def _is_same(copy: Statement, loop: Loop) -> bool:

@@ -52,7 +52,7 @@ BARRIER_BYTES = 8
 def tensor_map(scop: Scop, copy: Statement, sizes: Sequence[str], parts: int = 1) -> TensorMap:
     """Return the map of what *copy* reads, with its boxes; of open *sizes*, functions of them.
 
-    :arg parts: of the lines of a box, each of which a block of a cluster copies.
+    :arg parts: of the lines of a box, where each block of a cluster copies one.
     """
     if copy.bulk is not None:
         return _map_of_lines(scop, copy, copy.bulk, sizes)
@@ -143,7 +143,8 @@ def box_copies(
             own = printer.scop.arrays[statement.write.array].shape
             rank = printer.scop.arrays[statement.reads[0].array].rank
             lines = _lines_of(tuple(map(_number, own[-rank:])))
-            sizes += [share.parts, share.stride, rank - 1 - lines]
+            sizes += [share.parts, share.stride]
+            sizes += [rank - 1 - lines] if share.lines > 1 else []
         indices = _indices(first, printer.scop.arrays[statement.reads[0].array])
         copy = template("tc_copy_box", sizes, place, map_, BARRIERS, use, *indices)
         return [Evaluate(copy)]

@@ -55,7 +55,7 @@ def _map_of(parent: PlanText, mapped: Mapped, copy: Statement) -> Parameter:
         known = parent.alignments.get(array.argument, 1)
         parent.alignments[array.argument] = max(known, VECTOR_BYTES)
     text = f"const __grid_constant__ tc_map {map_name(parent.names, copy)}"
-    own, parts = parent.parameter(array), share_of(mapped, copy.name).parts
+    own, parts = parent.parameter(array), share_of(mapped, copy.name).lines
     map_ = tensor_map(parent.scop, copy, parent.sizes.open_sizes, parts)
     return replace(own, declaration=text, map=map_)
 

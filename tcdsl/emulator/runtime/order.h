@@ -22,7 +22,7 @@
  * all accesses of the cluster before the n-th arrival; of its own block's, those before the block's
  * last barrier too (`ordered`); of another block's, those before the last barrier that one of its
  * threads had met when it arrived for the n-th time (`published`).  Fences and atomics order nothing
- * between the blocks of a launch with clusters.
+ * between their blocks.
  *
  * Not so where blocks copy boxes, and tell one another by barriers in phases what they have read:
  * there stamps are plain, and what a thread knows of each thread of the cluster is kept as of those
@@ -56,10 +56,9 @@ struct Knowledge {
   uint32_t fence_row[32]; /* ... and of its warp */
   uint32_t known_fence;   /* its last fence before the last barrier */
 };
-static uint32_t known_fence_barrier;
-static bool has_fences; /* in this block */
+static bool has_fences; /* in this block, or a cluster's blocks */
 
-/* What a thread publishes: the accesses of its block's thread t up to upto[t]. */
+/* What a thread publishes: the accesses of its block's (or cluster's) thread t up to upto[t]. */
 struct Log;
 struct Acquired { Log *log; uint32_t size, thread, stamp; };
 struct Snapshot {
@@ -112,7 +111,7 @@ static void start_block_order() {
   known_through_phases = nullptr;
   latest = nullptr;
   has_fences = false;
-  known_fence_barrier = 0;
+  
 }
 
 /* ---- clusters ---------------------------------------------------------------------------- */
@@ -175,8 +174,8 @@ static void order_by_barrier() {
   for (uint32_t t = 0; t < launch.n_threads; ++t) {
     Knowledge &k = own->knowledge[t];
     k.known_fence = k.fence;
-    if (k.fence >= block_start && k.fence_barrier > known_fence_barrier)
-      known_fence_barrier = k.fence_barrier;
+    if (k.fence >= block_start && k.fence_barrier > own->known_fence_barrier)
+      own->known_fence_barrier = k.fence_barrier;
   }
 }
 
@@ -214,29 +213,30 @@ static void order_by_fence() {
 }
 
 static bool has_published(const Knowledge &k) {
-  return has_fences && (k.fence >= block_start || known_fence_barrier >= block_start);
+  return has_fences && (k.fence >= block_start || own->known_fence_barrier >= block_start);
 }
 
 static Snapshot *snapshot(const Knowledge &k) {
-  const uint32_t self = current->index;
+  const uint32_t self = known_self(), index = current->index;
   if (latest && latest->thread == self && latest->fence == k.fence && latest->barrier == barrier &&
       latest->n_acquired == acquired.size)
     return latest;
-  uint32_t *upto = (uint32_t *)launch_memory(launch.n_threads * sizeof(uint32_t));
+  uint32_t *all = (uint32_t *)launch_memory(n_known() * sizeof(uint32_t)); /* 0: of other blocks */
+  uint32_t *upto = (uint32_t *)memset(all, 0, n_known() * sizeof(uint32_t)) + (self - index);
   const bool fenced = k.fence >= block_start;
-  const uint32_t base = fenced && k.fence_barrier > known_fence_barrier ? k.fence_barrier
-                                                                       : known_fence_barrier;
+  const uint32_t base = fenced && k.fence_barrier > own->known_fence_barrier ? k.fence_barrier
+                                                                       : own->known_fence_barrier;
   for (uint32_t t = 0; t < launch.n_threads; ++t)
     upto[t] = own->knowledge[t].known_fence > base ? own->knowledge[t].known_fence : base;
   for (uint32_t lane = 0; fenced && lane < 32; ++lane) {
-    const uint32_t t = (self & ~31u) + lane;
+    const uint32_t t = (index & ~31u) + lane;
     if (t < launch.n_threads && k.fence_row[lane] > upto[t]) upto[t] = k.fence_row[lane];
   }
-  if (fenced) upto[self] = k.fence;
+  if (fenced) upto[index] = k.fence;
   Acquired *copy = (Acquired *)launch_memory(acquired.size * sizeof(Acquired));
   if (acquired.size) memcpy(copy, acquired.items, acquired.size * sizeof(Acquired));
   latest = (Snapshot *)launch_memory(sizeof(Snapshot));
-  *latest = {block_start, self, k.fence, barrier, upto, copy, acquired.size};
+  *latest = {block_start, self, k.fence, barrier, all, copy, acquired.size};
   return latest;
 }
 
@@ -273,7 +273,7 @@ static void order_by_atomic(const void *location) {
   if (!publishes && !logs.size) return; /* plain counting, the common case */
   Log *log = publishes ? log_of(location) : *place_of(location);
   if (!log) return;
-  if (log->entries.size) acquired.push({log, log->entries.size, current->index, now});
+  if (log->entries.size) acquired.push({log, log->entries.size, known_self(), now});
   if (publishes) log->entries.push(snapshot(k));
 }
 

@@ -50,6 +50,7 @@ static void start_block(Block &b, uint32_t index) {
   b.position = b.threads_done = b.at_barrier = b.barrier_sum = b.at_grid_barrier = 0;
   b.ticks = b.ordered = 0;
   b.last_barrier = block_start;
+  b.known_fence_barrier = 0;
   memset(b.published, 0, sizeof b.published);
 }
 

@@ -89,8 +89,8 @@ struct Block {
   uint32_t position;    /* ... and where that stands */
   uint32_t threads_done, at_barrier, barrier_sum, barrier_result, at_grid_barrier;
   const Fibre *first_at_barrier;
+  uint32_t last_barrier, known_fence_barrier; /* the last barrier; that before a fence known to all */
   /* In a cluster only (order.h): */
-  uint32_t last_barrier; /* where its threads are known one by one */
   uint32_t ticks, ordered, published[4];
 };
 

@@ -325,9 +325,7 @@ def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[Te
             own = replace(config, chunks=chunks, swath=1)
             if is_alone:
                 yield own
-            # Threads that leave a pipeline are in step no more: see code_choices.py and the printer.
-            may_finish = not in_planes and prod(config.cluster) == 1
-            if _tiles(problem, config) <= MAX_TICKETS and may_finish:
+            if _tiles(problem, config) <= MAX_TICKETS and not in_planes:  # see code_choices.py
                 yield replace(own, is_finished=True)
 
 

@@ -181,26 +181,30 @@ template <int PARTS, int STRIDE> TC_FN uint16_t tc_blocks_of(uint32_t rank)
  * *at*, the innermost first, to its place in atoms (tc_in_atoms); zeros where the array ends.  The
  * bytes arrive at the stage of use q.  One thread calls it.
  *
- * Of a box that PARTS blocks of a cluster read alike, STRIDE apart in rank, each brings a part of the
- * lines, which are along the index number DIM, to all of them. */
+ * Of a box that PARTS blocks of a cluster read alike, STRIDE apart in rank, each brings a part to all
+ * of them: some of the atoms next to one another, or, if these cannot be dealt, some of the lines of
+ * each, which are along the index number DIM. */
 template <int STAGES, int LINE, int LINES, int PARTS = 1, int STRIDE = 1, int DIM = 1, typename T,
           typename First, typename... At>
 TC_FN void tc_copy_box(T *to, const tc_map &map, uint64_t *barriers, int q, First first, At... at)
 {
   constexpr int WIDTH = 128 / (int)sizeof(T); /* elements of a line in one atom */
-  constexpr int OWN = LINES / PARTS; /* lines that this block brings */
-  static_assert(LINE % WIDTH == 0 && LINES % (8 * PARTS) == 0 && OWN <= 256,
+  constexpr int ATOMS = LINE / WIDTH;
+  constexpr bool BY_LINES = ATOMS % PARTS != 0;
+  constexpr int OWN = BY_LINES ? LINES / PARTS : LINES; /* lines that this block brings */
+  static_assert(LINE % WIDTH == 0 && OWN % 8 == 0 && OWN <= 256,
                 "whole atoms, one copy each");
   const uint32_t rank = PARTS == 1 ? 0 : tc_rank_in_cluster();
   const uint32_t part = rank / STRIDE % PARTS;
   uint64_t *const full = barriers + (uint32_t)q % STAGES;
 #pragma unroll
-  for (int i = 0; i < LINE / WIDTH; i++) {
-    T *const atom = to + (i * LINES + part * OWN) * WIDTH;
+  for (int k = 0; k < (BY_LINES ? ATOMS : ATOMS / PARTS); k++) {
+    const int i = BY_LINES ? k : (int)part * (ATOMS / PARTS) + k;
+    T *const atom = to + (i * LINES + (BY_LINES ? (int)part * OWN : 0)) * WIDTH;
 #ifdef __CUDA_ARCH__
 #if __CUDA_ARCH__ >= 900
     int indices[5] = {(int)first + i * WIDTH, (int)at...};
-    if constexpr (PARTS > 1) indices[DIM] += (int)part * OWN;
+    if constexpr (BY_LINES) indices[DIM] += (int)part * OWN;
     constexpr int RANK = 1 + (int)sizeof...(At);
     const uint16_t blocks = tc_blocks_of<PARTS, STRIDE>(rank);
 #define TC_BOX(rank, list, ...) \
@@ -232,7 +236,7 @@ TC_FN void tc_copy_box(T *to, const tc_map &map, uint64_t *barriers, int q, Firs
 #endif
 #else
     int indices[5] = {(int)first + i * WIDTH, (int)at...};
-    if (PARTS > 1) indices[DIM] += (int)part * OWN;
+    if (BY_LINES) indices[DIM] += (int)part * OWN;
     const unsigned blocks = PARTS > 1 ? tc_blocks_of<PARTS, STRIDE>(rank) : 0;
     emu_copy_box(atom, map.at, indices, full, blocks, __FILE__, __LINE__);
 #endif
