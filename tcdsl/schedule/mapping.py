@@ -78,7 +78,7 @@ class Mapped:
 
     @cached_property
     def cluster(self) -> int:
-        """How many blocks of a cluster share the threads' iterations, along an axis of their own."""
+        """How many blocks of a cluster share the iterations of threads: along RANK."""
         return self.threads[RANK]
 
     @cached_property

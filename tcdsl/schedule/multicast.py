@@ -30,7 +30,7 @@ ATOM_LINES, LINE_BYTES = 8, 128  # of an atom: see device/cuda/wgmma.cuh
 class Share:
     """A copy's *parts*, of blocks whose ranks in the cluster are a *stride* apart.
 
-    They are atoms next to one another, or some *lines* of each: so many parts has the box of a copy.
+    They are atoms next to one another, or of each so many parts of the *lines*.
     """
 
     parts: int = 1

@@ -513,9 +513,7 @@ def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:
     loops = Assembly(problem.group, problem.shapes, problem.gpu, own, chunk=chunk).block_loops()
     lead, swath = problem.lead, (product.swath, product.in_turn)
     found = (_in_clusters(levels_of(loop), problem, product) for loop in loops)
-    return [
-        part for loop in found for part in in_swaths(loop, lead, product.row[lead], *swath)
-    ]
+    return [part for loop in found for part in in_swaths(loop, lead, product.row[lead], *swath)]
 
 
 def _position(level: Level) -> int | None:

@@ -340,7 +340,7 @@ def test_clusters_that_cannot_be(emulate: Emulate) -> None:
     (launch,) = program.source.launches
     for changes, what in (
         ({"grid": (1, 1, 8)}, r"clusters of \(1, 1, 4\) blocks, at most 16; not whole ones"),
-        ({"cluster_dims": (1, 1, 2)}, r"clusters of \(1, 1, 2\) blocks, of a kernel with clusters of"),
+        ({"cluster_dims": (1, 1, 2)}, r"clusters of \(1, 1, 2\) blocks, of a kernel with"),
     ):
         program.source = replace(program.source, launches=(replace(launch, **changes),))
         finding(program, what)

@@ -1,6 +1,6 @@
 """What blocks of a cluster copy together, and the kernels in which they may not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -22,9 +22,17 @@ MATMUL = "def f(bfloat16(M,K) A, bfloat16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B
 A, B = "A.tile0S0_copy", "B.tile1S0_copy"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _of_any_tiles() -> Iterator[None]:
+    """All tiles may have clusters, not only likely ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tcdsl.strategies.templates.tile_mma.CLUSTERED", 10**6)
+        yield
+
+
 @pytest.fixture(scope="module")
 def plan(cuda_unit: Callable[..., Any]) -> Plan:
-    """Three tiles of rows, of which a cluster has two, and four of columns: x, as the rows are y."""
+    """Three tiles of rows, of which a cluster has two, along y; four of columns, along x."""
     config = tiles((16, 64, 4, 1), loader="boxes", cluster_rows=2)
     kernel = {"kernel": "S0", "template": "tile_mma", **config}
     choices = {"format": "tcdsl choices", "version": 1, "kernels": [kernel]}
@@ -72,10 +80,10 @@ def test_a_cluster_is_along_the_grid(plan: Plan) -> None:
 @pytest.mark.parametrize(
     ("sizes", "a", "b"),
     [
-        ({1: 2}, Share(), Share(2, 1)),  # blocks along rows: the same columns
-        ({0: 2}, Share(2, 1), Share()),
-        ({0: 2, 1: 2}, Share(2, 1), Share(2, 2)),
-        ({0: 2, 1: 4}, Share(2, 1), Share(4, 2)),
+        ({1: 2}, Share(), Share(2, 1, 2)),  # blocks along rows: the same columns
+        ({0: 2}, Share(2, 1, 2), Share()),
+        ({0: 2, 1: 2}, Share(2, 1, 2), Share(2, 2, 2)),
+        ({0: 2, 1: 4}, Share(2, 1, 2), Share(4, 2, 4)),
         ({}, Share(), Share()),
     ],
 )
@@ -87,6 +95,16 @@ def test_what_is_shared(sizes: dict[int, int], a: Share, b: Share, plan: Plan) -
 def test_parts_have_whole_atoms(plan: Plan) -> None:
     """64 lines of B are no 16 parts of eight."""
     assert share_of(mapped_to(plan, {1: 16}), B) == Share()
+
+
+def test_atoms_next_to_one_another_are_dealt(cuda_unit: Callable[..., Any]) -> None:
+    """128 columns of bfloat16 are two atoms: each block copies one of them, with all its lines."""
+    config = tiles((16, 128, 4, 1), loader="boxes", cluster_rows=2)
+    kernel = {"kernel": "S0", "template": "tile_mma", **config}
+    choices = {"format": "tcdsl choices", "version": 1, "kernels": [kernel]}
+    unit = cuda_unit(MATMUL, (192, 256), (256, 256), options=Options(choices=choices))
+    plan = unit.done.plan
+    assert share_of(Mapped(plan.scop, plan.kernels[0].tree), B) == Share(2, 1)
 
 
 def test_what_only_some_blocks_read_is_not_shared(plan: Plan) -> None:
@@ -115,4 +133,3 @@ def test_blocks_of_a_cluster_that_have_other_steps_are_refused(plan: Plan) -> No
 def test_parts_of_clusters_are_refused(size: int, plan: Plan) -> None:
     tree = with_clusters(plan.kernels[0].tree, {1: size})
     assert "has no whole clusters" in reason(plan, tree)
-

@@ -25,6 +25,7 @@ CLUSTERS = [(2, 1), (1, 2), (2, 2)]
 @pytest.fixture(autouse=True)
 def _of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.CLUSTERED", 10**6)  # likely or not
 
 
 def program_of(
@@ -48,7 +49,11 @@ def clustered(
 
 
 def unit_of(
-    make: MakeUnit, source: str, shapes: list[tuple[int, ...]], config: dict[str, Any], **others: Any
+    make: MakeUnit,
+    source: str,
+    shapes: list[tuple[int, ...]],
+    config: dict[str, Any],
+    **others: Any,
 ) -> Any:
     (weighed, *_) = planned(source, *shapes, **others).done.plan.weighed
     kernels = [{"kernel": weighed.kernel, "template": "tile_mma", **config}]
@@ -92,13 +97,14 @@ def test_products(form: str, sizes: str, cuda_unit: MakeUnit, emulated: Any) -> 
 
 
 @pytest.mark.slow_but("swaths")
-@pytest.mark.parametrize("how", ["swaths", "persistent", "shared sums", "wide"])
+@pytest.mark.parametrize("how", ["swaths", "persistent", "shared sums", "last block", "wide"])
 def test_other_tiles(how: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     few, units, inputs = {}, [], []
     sizes, shape, others = {
         "swaths": ((616, 136, 136), (16, 64, 4, 1), {"swath": 8}),
         "persistent": ((312, 128, 264), (16, 64, 4, 1), {"swath": 2, "is_persistent": True}),
-        "shared sums": ((72, 136, 1096), (16, 64, 4, 1), {"chunks": 4}),
+        "shared sums": ((72, 136, 776), (16, 64, 4, 1), {"chunks": 3}),
+        "last block": ((72, 136, 776), (16, 64, 4, 1), {"chunks": 3, "is_finished": True}),
         "wide": ((136, 264, 136), (16, 128, 8, 1), {}),
     }[how]
     if how == "persistent":
@@ -112,7 +118,9 @@ def test_other_tiles(how: str, cuda_unit: MakeUnit, emulated: Any) -> None:
         check(program, *own)
 
 
-TYPES = [("int8", "int32"), ("half", "float32"), ("float8_e4m3", "bfloat16"), ("float32", "float32")]
+TYPES = [
+    ("int8", "int32"), ("half", "float32"), ("float8_e4m3", "bfloat16"), ("float32", "float32"),
+]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -161,12 +169,14 @@ def test_each_block_copies_a_part_of_what_several_read(cuda_unit: MakeUnit) -> N
     assert got[2, 2] == {"A": "3, 64, 64, 2, 1, 1", "B": "3, 64, 64, 2, 2, 1"}
 
 
-def test_maps_have_boxes_of_a_part(cuda_unit: MakeUnit) -> None:
+@pytest.mark.parametrize(("columns", "lines"), [(64, 32), (128, 64)])
+def test_maps_have_boxes_of_a_part(columns: int, lines: int, cuda_unit: MakeUnit) -> None:
+    """One atom is cut into lines, of two each block copies one."""
     source, shapes = program_of("nn", (256, 256, 256))
-    unit = unit_of(cuda_unit, source, shapes, clustered((2, 1)))
+    unit = unit_of(cuda_unit, source, shapes, clustered((2, 1), (16, columns, 4, 1)))
     (launch,) = unit.source.launches
     boxes = [p.map.box for p in launch.parameters if p.map is not None]
-    assert boxes == [(64, 64), (64, 32)]
+    assert boxes == [(64, 64), (64, lines)]
 
 
 def test_batches_share_along_another_dimension(cuda_unit: MakeUnit, emulated: Any) -> None:
