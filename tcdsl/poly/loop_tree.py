@@ -342,6 +342,8 @@ def loop_head(scop: Scop, loop: Loop) -> tuple[str, list[str]]:
     kind = str(loop.kind)
     if loop.width:
         kind += f".{('x', 'y', 'z', 'rank')[loop.axis]}[{loop.width}]"
+    if loop.cluster > 1:
+        kind += f", clusters of {loop.cluster}"
     return kind, sorted({_print_coordinate(scop, s, c) for s, c in loop.coordinates.items()})
 
 

@@ -171,11 +171,10 @@ def _ranked(problem: Problem) -> list[TensorConfig]:
     is_alone = len(each) == 1 and not folds_of(problem)
     configs: Iterable[TensorConfig] = configs_of(each, _count_sums(problem))
     found = _fitting(problem, each, in_chunks(each[0], configs) if is_alone else configs)
-    if len(each) == 1:
-        likely = (config for *_, config in found if config.loader == BOXES)
-        several = (own for one in islice(likely, CLUSTERED) for own in in_clusters(each[0], one))
-        # Of equal ones those whose blocks need not wait for others come first.
-        found = sorted([*found, *_fitting(problem, each, several)], key=_seconds_and_products)
+    likely = (config for *_, config in found if config.loader == BOXES)
+    several = (own for one in islice(likely, CLUSTERED) for own in in_clusters(each[0], one))
+    # Of equal ones those whose blocks need not wait for others come first.
+    found = sorted([*found, *_fitting(problem, each, several)], key=_seconds_and_products)
     return [config for *_, config in found]
 
 
