@@ -3,11 +3,13 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tcdsl
 from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.emulator import emulated_programs
 from tcdsl.errors import EmulationError, OptionError
@@ -139,16 +141,47 @@ def test_other_types(types: tuple[str, str], cuda_unit: MakeUnit, emulated: Any)
         check(program, *drawn(types[0], shapes), options=options)
 
 
-@pytest.mark.slow
-def test_what_follows_a_product(cuda_unit: MakeUnit, emulated: Any) -> None:
-    source = """def f(bfloat16(M,K) A, bfloat16(K,N) B, float(N) b, float(M,N) x) -> (C) {
-        c(m,n) +=! A(m,k) * B(k,n)
-        C(m,n) = fmax(c(m,n) + b(n), 0.0) + x(m,n)
-    }"""
-    shapes = [(136, 200), (200, 200), (200,), (136, 200)]
-    unit = unit_of(cuda_unit, source, shapes, clustered((2, 1)))
+MORE = {
+    "what follows": (
+        """def f(bfloat16(M,K) A, bfloat16(K,N) B, float(N) b, float(M,N) x) -> (C) {
+            c(m,n) +=! A(m,k) * B(k,n)
+            C(m,n) = fmax(c(m,n) + b(n), 0.0) + x(m,n)
+        }""",
+        [(136, 200), (200, 200), (200,), (136, 200)],
+        (2, 1),
+    ),
+    "sums of rows and columns": (
+        """def f(bfloat16(M,K) A, bfloat16(K,N) B) -> (C, r, s) {
+            C(m,n) +=! A(m,k) * B(k,n)
+            r(m) +=! C(m,n)
+            s(n) +=! C(m,n)
+        }""",
+        [(136, 200), (200, 136)],
+        (2, 1),
+    ),
+    "several products": (
+        """def f(bfloat16(M,K) A, bfloat16(K,N) B, bfloat16(K,N) D) -> (C) {
+            c(m,n) +=! A(m,k) * B(k,n)
+            d(m,n) +=! A(m,k) * D(k,n)
+            C(m,n) = fmax(c(m,n), 0.0) * d(m,n)
+        }""",
+        [(136, 200), (200, 136), (200, 136)],
+        (1, 2),
+    ),
+}
+
+
+@pytest.mark.slow_but("several products")
+@pytest.mark.parametrize("form", MORE)
+def test_more_than_a_product(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
+    source, shapes, cluster = MORE[form]
+    unit = unit_of(cuda_unit, source, shapes, clustered(cluster))
+    assert unit.source.kernels[0].cluster == 2
     (program,) = emulated([unit])
-    check(program, *drawn("bfloat16", shapes[:2]), *drawn("float32", shapes[2:]))
+    types = re.findall(r"(bfloat16|float)\(", source.partition("->")[0])
+    check(
+        program, *(drawn(*one)[0] for one in zip(types, [[shape] for shape in shapes], strict=True))
+    )
 
 
 # --- what is shared ----------------------------------------------------------------------------
@@ -197,6 +230,36 @@ def test_when_there_are_no_clusters(cuda_unit: MakeUnit) -> None:
     ampere = {**clustered((2, 1)), "loader": "threads"}
     with pytest.raises(OptionError, match="cluster_rows=2"):
         unit_of(cuda_unit, source, shapes, ampere)
+
+
+def clusters_of(candidates: Any) -> dict[tuple[int, int], float]:
+    """Return { blocks of a cluster along rows and columns -> the least microseconds predicted }."""
+    found: dict[tuple[int, int], float] = {}
+    for config, us in ((c["config"], c["predicted_us"]) for c in candidates if "config" in c):
+        own = config.get("cluster_rows", 1), config.get("cluster_columns", 1)
+        found[own] = min(found.get(own, inf), us)
+    return found
+
+
+def test_open_rows_have_no_clusters() -> None:
+    """A call's tiles may be fewer than a cluster's."""
+    source, shapes = program_of("nn", (2048, 2048, 256), ("half", "half"))
+    f, inputs = tcdsl.define(source).f, [np.zeros(shape, np.float16) for shape in shapes]
+    options = Options(dynamic_sizes=("M",))
+    exe = f.compile(*inputs, target="emulate", options=options)
+    assert exe.opened == ("M",) and set(clusters_of(exe.candidates)) == {(1, 1)}
+    fixed = planned(source, *shapes).done.plan.weighed[0].candidates()
+    assert set(clusters_of(fixed)) >= {(1, 1), (2, 1), (1, 2)}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "is_faster"), [((4096, 4096, 4096), True), ((256, 256, 256), False)], ids=str
+)
+def test_the_estimate_chooses(sizes: tuple[int, int, int], is_faster: bool) -> None:
+    """Many steps wait for the second-level cache; few only for one another at the start."""
+    source, shapes = program_of("nn", sizes)
+    found = clusters_of(planned(source, *shapes).done.plan.weighed[0].candidates())
+    assert (min(found[2, 1], found[1, 2]) < found[1, 1]) == is_faster
 
 
 # --- what would be wrong is found --------------------------------------------------------------
