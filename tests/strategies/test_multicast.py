@@ -11,10 +11,12 @@ import pytest
 
 import tcdsl
 from tcdsl.codegen.cuda.source import CudaSource
+from tcdsl.codegen.device.cuda import header_text, parts_for
 from tcdsl.emulator import emulated_programs
 from tcdsl.errors import EmulationError, OptionError
 from tcdsl.lang.types.dtypes import BY_NAME
 from tcdsl.options import Options
+from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 from tests.strategies.tile_configs import FEW, planned, tiles
@@ -210,6 +212,20 @@ def test_maps_have_boxes_of_a_part(columns: int, lines: int, cuda_unit: MakeUnit
     (launch,) = unit.source.launches
     boxes = [p.map.box for p in launch.parameters if p.map is not None]
     assert boxes == [(64, 64), (64, lines)]
+
+
+@pytest.mark.skipif(why_no_cuda_compiler() is not None, reason="no NVRTC")
+@pytest.mark.slow
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_printed_for_a_gpu_compiles(form: str, cuda_unit: MakeUnit) -> None:
+    """A step's requests: two atoms of rows or of columns, or one box, are dealt to two blocks."""
+    source, shapes = program_of(form, (256, 256, 256))
+    unit = unit_of(cuda_unit, source, shapes, clustered((2, 2), (16, 128, 8, 1)))
+    text = header_text(parts_for(unit.source.functions)) + unit.source.text
+    ptx = compile_cuda(text, unit.source.arch("sm_90"), ptx=True).decode()
+    assert ptx.count("multicast::cluster") == ptx.count("cp.async.bulk.tensor") == 2 * 4
+    assert "mapa.shared::cluster" in ptx and ptx.count("barrier.cluster.wait") == 2
+    assert compile_cuda(text, unit.source.arch("sm_90"))
 
 
 def test_batches_share_along_another_dimension(cuda_unit: MakeUnit, emulated: Any) -> None:
