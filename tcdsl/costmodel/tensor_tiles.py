@@ -83,7 +83,8 @@ class TensorWork:
     stores: int = 1  # tiles of results that are stored
     fold_steps: float = 0.0  # of a tile: values that warps exchange to fold columns
     in_planes: bool = False  # columns have parts in memory
-    # Blocks of a cluster along rows and columns: what they read alike comes once for all of them.
+    # Blocks of a cluster along rows and columns.  What they read alike comes once for all of them,
+    # which saves no time at most sizes (docs/trials.md): counted as if it came for each.
     cluster: tuple[int, int] = (1, 1)
 
     def work(self, chip: Chip) -> Work:
@@ -134,7 +135,7 @@ class TensorWork:
             shared_bytes=self.stages * self.step * block_lines * element_bytes + parts_bytes,
             read_bytes=self.operand_bytes,
             written_bytes=self.result_bytes,
-            l2_bytes=crossing * copied * self._brought() + self.result_bytes + self.chunk_bytes,
+            l2_bytes=crossing * copied + self.result_bytes + self.chunk_bytes,
             shared_traffic_bytes=loaded + copied,
             operations=((self.unit, products / share),),
             instructions=instructions + asked,
@@ -194,13 +195,6 @@ class TensorWork:
         """Return how many lines the tiles of a step have."""
         (along, across), (of_rows, of_columns) = self.warps, self.factors
         return of_rows * along * self.rows + of_columns * across * self.columns
-
-    def _brought(self) -> float:
-        """Return which part of what a block copies the second-level cache has to give."""
-        (along, across), (of_rows, of_columns) = self.warps, self.factors
-        by_rows, by_columns = self.cluster
-        rows, columns = of_rows * along * self.rows, of_columns * across * self.columns
-        return (rows / by_columns + columns / by_rows) / (rows + columns)
 
     def _ends(self) -> float:
         stored = RESULT_CYCLES * self.stores * prod(self.warps) * self.rows * self.columns

@@ -90,7 +90,12 @@ def test_products(form: str, sizes: str, cuda_unit: MakeUnit, emulated: Any) -> 
     if form[0] == "t":  # rows lie along m: these are multiples of 16 bytes
         m, k = -(-m // 8) * 8, k - 1 if form == "tn" else k
     source, shapes = program_of(form, (m, n, k))
-    units = [unit_of(cuda_unit, source, shapes, clustered(own)) for own in CLUSTERS]
+    # Of 128 columns blocks deal whole atoms where these are along columns, of 64 their lines.
+    wide = {(2, 1): (16, 128, 4, 1)}
+    units = [
+        unit_of(cuda_unit, source, shapes, clustered(own, wide.get(own, (16, 64, 4, 1))))
+        for own in CLUSTERS
+    ]
     for unit, cluster in zip(units, CLUSTERS, strict=True):
         (launch,) = unit.source.launches
         assert sorted(launch.cluster_dims) == [1, *sorted(cluster)]
@@ -251,7 +256,8 @@ def test_when_there_are_no_clusters(cuda_unit: MakeUnit) -> None:
 def clusters_of(candidates: Any) -> dict[tuple[int, int], float]:
     """Return { blocks of a cluster along rows and columns -> the least microseconds predicted }."""
     found: dict[tuple[int, int], float] = {}
-    for config, us in ((c["config"], c["predicted_us"]) for c in candidates if "config" in c):
+    own_ones = (c for c in candidates if c["template"] == "tile_mma" and "config" in c)
+    for config, us in ((c["config"], c["predicted_us"]) for c in own_ones):
         own = config.get("cluster_rows", 1), config.get("cluster_columns", 1)
         found[own] = min(found.get(own, inf), us)
     return found
@@ -268,14 +274,12 @@ def test_open_rows_have_no_clusters() -> None:
     assert set(clusters_of(fixed)) >= {(1, 1), (2, 1), (1, 2)}
 
 
-@pytest.mark.parametrize(
-    ("sizes", "is_faster"), [((4096, 4096, 4096), True), ((256, 256, 256), False)], ids=str
-)
-def test_the_estimate_chooses(sizes: tuple[int, int, int], is_faster: bool) -> None:
-    """Many steps wait for the second-level cache; few only for one another at the start."""
-    source, shapes = program_of("nn", sizes)
-    found = clusters_of(planned(source, *shapes).done.plan.weighed[0].candidates())
-    assert (min(found[2, 1], found[1, 2]) < found[1, 1]) == is_faster
+def test_clusters_come_after_the_same_tiles_without() -> None:
+    """They are for whoever asks, or measures: see docs/trials.md."""
+    for sizes in ((1024, 1024, 1024), (4096, 4096, 4096)):
+        source, shapes = program_of("nn", sizes)
+        found = clusters_of(planned(source, *shapes).done.plan.weighed[0].candidates())
+        assert found[1, 1] < min(found[2, 1], found[1, 2]) < 1.1 * found[1, 1]
 
 
 # --- what would be wrong is found --------------------------------------------------------------

@@ -79,7 +79,7 @@ from tcdsl.strategies.tile_folds import (
 from tcdsl.strategies.traffic import is_inside
 
 NAME = "tile_mma"
-CLUSTERED = 8  # of the likeliest configurations, that are tried with clusters of blocks
+CLUSTERED = 2  # of the likeliest configurations, that are tried with clusters of blocks
 _Ranked = tuple[float, int, TensorConfig]  # seconds, and the products that are made
 MIN_WORK = gpu_thresholds.TILED_MULTIPLICATIONS
 OTHERS: tuple[Template[Any], ...] = (tile_simt.TEMPLATE, row.TEMPLATE, column.TEMPLATE)
@@ -173,7 +173,7 @@ def _ranked(problem: Problem) -> list[TensorConfig]:
     found = _fitting(problem, each, in_chunks(each[0], configs) if is_alone else configs)
     likely = (config for *_, config in found if config.loader == BOXES)
     several = (own for one in islice(likely, CLUSTERED) for own in in_clusters(each[0], one))
-    # Of equal ones those whose blocks need not wait for others come first.
+    # Blocks that wait for others start later, so that these come after the same ones without.
     found = sorted([*found, *_fitting(problem, each, several)], key=_seconds_and_products)
     return [config for *_, config in found]
 
