@@ -92,9 +92,17 @@ def test_what_is_shared(sizes: dict[int, int], a: Share, b: Share, plan: Plan) -
     assert (share_of(mapped, A), share_of(mapped, B)) == (a, b)
 
 
-def test_parts_have_whole_atoms(plan: Plan) -> None:
-    """64 lines of B are no 16 parts of eight."""
-    assert share_of(mapped_to(plan, {1: 16}), B) == Share()
+def test_parts_have_whole_atoms(cuda_unit: Callable[..., Any]) -> None:
+    """Of 32 lines, which are columns here, four blocks have eight each; eight would have four."""
+    config = tiles((16, 32, 4, 1), loader="boxes")
+    kernel = {"kernel": "S0", "template": "tile_mma", **config}
+    choices = {"format": "tcdsl choices", "version": 1, "kernels": [kernel]}
+    source = MATMUL.replace("(K,N) B", "(N,K) B").replace("B(k,n)", "B(n,k)")
+    unit = cuda_unit(source, (512, 256), (128, 256), options=Options(choices=choices))
+    plan = unit.done.plan
+    rows = Mapped(plan.scop, plan.kernels[0].tree).grid.index(8)
+    assert share_of(mapped_to(plan, {rows: 4}), B) == Share(4, 1, 4)
+    assert share_of(mapped_to(plan, {rows: 8}), B) == Share()
 
 
 def test_atoms_next_to_one_another_are_dealt(cuda_unit: Callable[..., Any]) -> None:
