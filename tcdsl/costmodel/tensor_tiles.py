@@ -83,6 +83,9 @@ class TensorWork:
     stores: int = 1  # tiles of results that are stored
     fold_steps: float = 0.0  # of a tile: values that warps exchange to fold columns
     in_planes: bool = False  # columns have parts in memory
+    # Blocks of a cluster along rows and columns.  What they read alike comes once for all of them,
+    # which saves no time at most sizes (docs/trials.md): counted as if it came for each.
+    cluster: tuple[int, int] = (1, 1)
 
     def work(self, chip: Chip) -> Work:
         """Return the kernel's work."""
@@ -140,6 +143,7 @@ class TensorWork:
             / (WARP * warps),
             chain=chain,
             is_tiled=True,
+            cluster=prod(self.cluster),
             launches=2 if self.chunk_bytes and not self.finishing else 1,
             finish=self._finish(chip) if self.chunk_bytes else Chain(),
         )  # fmt: skip

@@ -138,14 +138,14 @@ class KernelText:
 
     def _launch(self) -> Launch:
         cluster, sizes = self.mapped.cluster, self.parent.sizes.open_sizes
-        x, y, z = self.mapped.grid
+        dims, (x, y, z) = self.mapped.cluster_dims, self.mapped.grid
         assert x * y * z > 0, "what may run beside a kernel is known of those that run"
         return Launch(
             self.name, (x, y, cluster if cluster > 1 else z), self.threads,
             sum(self.staged.values()) + self._barriers() * BARRIER_BYTES
             + rows_bytes(self.mapped.block[2], self.row_bytes),
             tuple(parameters_of(self.parent, self.kernel, self.start.awaited)),
-            self.kernel.name, (*self.kernel.why, *self.start.why), cluster, self.start.overlap,
+            self.kernel.name, (*self.kernel.why, *self.start.why), dims, self.start.overlap,
             grid_counts(self.mapped, sizes),
             has_phases(self.scop, self.kernel.tree),
             tuple(

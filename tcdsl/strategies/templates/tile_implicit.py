@@ -26,7 +26,7 @@ from tcdsl.lang.types.dtypes import FLOAT32, DType
 from tcdsl.poly.scop import Kind, Storage
 from tcdsl.records import dataclass
 from tcdsl.schedule.stitching import MAX_TICKETS
-from tcdsl.strategies import implicit_threads
+from tcdsl.strategies import implicit_threads, tensor_configs
 from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.bulk_tiles import bulk_tile_of
 from tcdsl.strategies.contracted import why_not_contracted
@@ -56,9 +56,9 @@ from tcdsl.strategies.tensor_types import (
 NAME = "tile_implicit"
 # Of those whose operands come in boxes, beside a producer's warp.
 BOX_SHAPES: Sequence[tuple[int, int, int, int]] = (
-    *tile_mma.BOX_SHAPES, (16, 64, 8, 1), (16, 64, 12, 1), (16, 128, 12, 1), (16, 192, 12, 1),
+    *tensor_configs.BOX_SHAPES, (16, 64, 8, 1), (16, 64, 12, 1), (16, 128, 12, 1), (16, 192, 12, 1),
 )  # fmt: skip
-BOX_STAGES: Sequence[int] = (*tile_mma.BOX_STAGES, 2)  # these of sums of one step
+BOX_STAGES: Sequence[int] = (*tensor_configs.BOX_STAGES, 2)  # these of sums of one step
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 LEAST_STEPS = 4  # of a chunk
 FULL = 3  # blocks for a multiprocessor, of those that share sums
@@ -87,7 +87,7 @@ class ImplicitConfig:
     stages: int
     together: int = 1
     chunks: int = 1
-    loader: str = tile_mma.THREADS
+    loader: str = tensor_configs.THREADS
     swath: int = 1  # tiles of rows that neighbouring blocks have
     is_persistent: bool = False  # a block has tiles of all swaths, one after another
     is_finished: bool = False  # the last of the blocks that share a tile adds up their sums
@@ -205,11 +205,16 @@ def _ways(problem: Problem) -> Iterator[Way]:
     assert classes is not None, "why_not"
     steps = (STEP_BYTES // factor.size_bytes,)
     if _why_not_on_tensor_cores(problem) is None and _is_split(problem):
-        yield tile_mma.WARPS, SPLIT_SHAPES, steps, SPLIT_STAGES
+        yield tensor_configs.WARPS, SPLIT_SHAPES, steps, SPLIT_STAGES
     elif _why_not_on_tensor_cores(problem) is None:
-        yield 1, tile_mma.SHAPES, steps, tile_mma.STAGES
+        yield 1, tensor_configs.SHAPES, steps, tensor_configs.STAGES
         if problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and factor.is_half:
-            yield tile_mma.WARPS, tile_mma.GROUP_SHAPES, steps, tile_mma.GROUP_STAGES
+            yield (
+                tensor_configs.WARPS,
+                tensor_configs.GROUP_SHAPES,
+                steps,
+                tensor_configs.GROUP_STAGES,
+            )
     if why_not_on_threads(factor, classes) is None:
         yield 0, implicit_threads.SHAPES, implicit_threads.STEPS, implicit_threads.STAGES
 
@@ -238,7 +243,7 @@ def _boxed_configs(problem: Problem) -> Iterator[ImplicitConfig]:
         return
     for shape, stages in product(shapes, all_stages):
         step = STEP_BYTES // dtype.size_bytes
-        config = ImplicitConfig(*shape, step, stages, tile_mma.WARPS, 1, tile_mma.BOXES)
+        config = ImplicitConfig(*shape, step, stages, tensor_configs.WARPS, 1, tensor_configs.BOXES)
         if _why_not_boxed(problem, config) is None:
             yield config
             if (swath := _swath_in_turn(problem, config)) > 0:
@@ -321,7 +326,7 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         copies = list(zip(sizes, classes.loaded, strict=True))
         work = work_on_threads(own, config.tiles, config.stages, config.chunks, copies, problem.gpu)
         return replace(work, read_bytes=float(read_bytes), written_bytes=float(written_bytes))
-    is_boxed = config.loader == tile_mma.BOXES
+    is_boxed = config.loader == tensor_configs.BOXES
     if config.is_persistent:
         blocks = config.swath * _counts(classes, config)[1]
     shared = results * config.chunks if config.chunks > 1 else 0
@@ -390,7 +395,7 @@ def schedule(problem: Problem, config: ImplicitConfig) -> Sketch:
         f" ({', '.join(classes.row.indices)}), columns along ({', '.join(classes.column.indices)})",
         f"steps of {config.step} along {along}, {config.stages} of them in shared memory",
     ]
-    if config.loader == tile_mma.BOXES:
+    if config.loader == tensor_configs.BOXES:
         why.append("a producer warp issues bulk copies of operands (TMA)")
     if config.is_persistent:
         why.append("persistent blocks, each with several tiles")
@@ -402,7 +407,7 @@ def schedule(problem: Problem, config: ImplicitConfig) -> Sketch:
     return Sketch(
         members, (), dict.fromkeys(members, ()), why=tuple(why), work=_work(problem, config),
         implicit=Implicit(
-            config.tiles, config.stages, config.chunks, config.loader == tile_mma.BOXES,
+            config.tiles, config.stages, config.chunks, config.loader == tensor_configs.BOXES,
             config.swath, config.is_persistent, config.is_finished,
         ),
     )  # fmt: skip

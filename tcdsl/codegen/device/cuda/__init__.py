@@ -130,7 +130,8 @@ _GROUP_PRODUCTS = (
     "tc_wgmma", "tc_end_products", "tc_leave_products", "tc_in_atoms", "tc_show_copies",
 )  # fmt: skip
 _PIPELINE = (
-    "tc_map", "tc_begin_pipeline", "tc_have_registers", "tc_acquire", "tc_copy_box",
+    "tc_map", "tc_begin_pipeline", "tc_end_pipeline", "tc_have_registers", "tc_acquire",
+    "tc_copy_box",
     "tc_copy_pixels", "tc_await", "tc_release",
 )  # fmt: skip
 
