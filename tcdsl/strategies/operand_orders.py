@@ -207,7 +207,7 @@ def _in_order(scop: Scop, name: str, orders: Iterable[Order]) -> Scop:
 
 
 def _factors(
-    scop: Scop, statement: Statement, types: Collection[DType] = HALVES
+    scop: Scop, statement: Statement, types: Collection[DType] = HALVES + WORDS
 ) -> tuple[Factor, Factor] | None:
     """Return the factors, of *types*, that *statement* adds products of on tensor cores."""
     factors = _summed_factors(statement)

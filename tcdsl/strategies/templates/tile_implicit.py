@@ -110,7 +110,8 @@ def why_not(problem: Problem) -> str | None:
     reason = _why_not_on_tensor_cores(problem)
     if reason and why_not_on_threads(_factor_type(problem), classes) is not None:
         return reason
-    if tile_mma.why_not(problem) is None and all(len(one.indices) == 1 for one in classes.all):
+    is_plain = classes.steps is None and all(len(one.indices) == 1 for one in classes.all)
+    if is_plain and tile_mma.why_not(problem) is None:
         return "it is a plain product: tile_mma"
     return None if _ranked(problem) else "no tile fits"
 
@@ -260,8 +261,12 @@ def _why_not_boxed(problem: Problem, config: ImplicitConfig) -> str | None:
         bulk = bulk_tile_of(problem, config.chunks > 1, number)
         if isinstance(bulk, str):
             return bulk
-        is_along = classes.loaded[number].is_along_terms
-        within = config.step if is_along else size
+        if not classes.loaded[number].is_along_terms:
+            within = size
+        elif config.chunks > 1:  # the last one's steps go beyond the terms unless it is whole
+            within = chunk_size(classes, config.step, config.chunks)
+        else:
+            within = config.step
         if within % config.step or (bulk.whole and bulk.whole % within):
             return "a line has no whole atoms"
     return None
