@@ -37,18 +37,28 @@ from tcdsl.strategies.operand_orders import (
     with_orders_along,
 )
 from tcdsl.strategies.operand_planes import columns_for, with_columns_in_planes
+from tcdsl.strategies.result_orders import order_of_result, with_ordered_result
 from tcdsl.strategies.tensor_types import is_split
 
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """See the module's docstring; a site is the name of a statement or of an array."""
+    """See the module's docstring; a site is the name of a statement or of an array.
+
+    *instead*: another way to the same end, of which the faster one is taken.
+    """
 
     name: str
     sites: Callable[[Scop], Iterable[str]]
     why_not: Callable[[Scop, str], str | None]
     apply: Callable[[Scop, str], Scop]
     is_reassociating: bool = False  # only where options.is_reassociated
+    instead: Callable[[Scop, str], Scop] | None = None
+
+    def ways(self, scop: Scop, site: str) -> list[Scop]:
+        """Return what may become of *scop* at *site*."""
+        other = scop if self.instead is None else self.instead(scop, site)
+        return [self.apply(scop, site), *([] if other is scop else [other])]
 
 
 def _arg_reductions(scop: Scop) -> list[str]:
@@ -102,6 +112,19 @@ def _ordered(scop: Scop, site: str) -> Scop:
 
 def _why_not_along(types: Collection[DType], scop: Scop, name: str) -> str | None:
     return None if orders_along(scop, name, types) else "its operands are as tensor cores read them"
+
+
+def _ordered_with_results(scop: Scop, site: str) -> Scop:
+    """Return *scop* with the results of products at *site* in another order, and their factors."""
+    for statement in [s for s in scop.statements if site in (ALL, s.name)]:
+        order = order_of_result(scop, statement.write.array)
+        if order is not None and order.is_one_side and order.product == statement.name:
+            scop = with_ordered_result(scop, statement.write.array)
+    return scop
+
+
+def _why_not_result_ordered(scop: Scop, array: str) -> str | None:
+    return None if order_of_result(scop, array) else "its neighbours are those of a factor"
 
 
 def _sharing(scop: Scop) -> list[str]:
@@ -194,7 +217,19 @@ REWRITES = (
         why_not_stored_first,
         with_stored_condition,
     ),
-    Rewrite("operands in another order", _in_other_orders, _why_not_ordered, _ordered),
+    Rewrite(
+        "operands in another order",
+        _in_other_orders,
+        _why_not_ordered,
+        _ordered,
+        instead=_ordered_with_results,
+    ),
+    Rewrite(
+        "a result in another order",
+        lambda scop: [name for name in scop.arrays if order_of_result(scop, name)],
+        _why_not_result_ordered,
+        with_ordered_result,
+    ),
     Rewrite(
         "operands in whole rows",
         _products,
