@@ -115,12 +115,19 @@ def _why_not_along(types: Collection[DType], scop: Scop, name: str) -> str | Non
 
 
 def _ordered_with_results(scop: Scop, site: str) -> Scop:
-    """Return *scop* with the results of products at *site* in another order, and their factors."""
+    """Return *scop* with the products at *site* in order, results too where one factor has all.
+
+    *scop* itself where none has.
+    """
+    found, is_any = scop, False
     for statement in [s for s in scop.statements if site in (ALL, s.name)]:
-        order = order_of_result(scop, statement.write.array)
+        array = statement.write.array
+        order = order_of_result(found, array)
         if order is not None and order.is_one_side and order.product == statement.name:
-            scop = with_ordered_result(scop, statement.write.array)
-    return scop
+            found, is_any = with_ordered_result(found, array), True
+        else:
+            found = with_orders(found, statement.name)
+    return found if is_any else scop
 
 
 def _why_not_result_ordered(scop: Scop, array: str) -> str | None:

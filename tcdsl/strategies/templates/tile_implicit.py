@@ -18,7 +18,7 @@ from typing import Any
 from tcdsl.costmodel.chip import Feature
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.packing import Copied, with_loaders, with_parts
-from tcdsl.costmodel.tensor_tiles import TensorWork
+from tcdsl.costmodel.tensor_tiles import PART_BYTES, TensorWork
 from tcdsl.costmodel.tiles import Product
 from tcdsl.costmodel.work import Work
 from tcdsl.lang.comprehension import Operator
@@ -66,9 +66,6 @@ STEP_BYTES = 128  # along the terms
 # Of float32 in parts, by four warps together each, and how many stages are tried.
 SPLIT_SHAPES = ((16, 64, 4, 1), (16, 64, 8, 1), (16, 128, 4, 1), (16, 128, 8, 1))
 SPLIT_STAGES = (3, 2, 4)
-# Of a sum that blocks share, behind boxes: stored, and read by another kernel, at digits of its
-# number (weights of 14 x 14, H100: six chunks take 2.1 us more than three, 14 MB of float32).
-PART_BYTES = 8.0
 FEW = 12  # rows, columns or terms: threads may be faster than tiles that are mostly empty
 SURELY = 1.15  # as much longer others must be estimated to take
 OTHERS: tuple[Template[Any], ...] = (tile_mma.TEMPLATE, tile_simt.TEMPLATE)
