@@ -283,7 +283,8 @@ def _chunks(problem: Problem, config: ImplicitConfig) -> Iterator[int]:
     tiles = _tiles(classes, config)
     if sum(n > 1 for n in (*_counts(classes, config), *(b.extent for b in classes.batches))) > 2:
         return
-    for chunks in CHUNKS[1:]:
+    own = (n * problem.gpu.multiprocessors // tiles for n in range(1, FULL + 1))
+    for chunks in sorted({*CHUNKS, *own} - {0, 1}):
         count = -(-classes.term.extent // chunk_size(classes, config.step, chunks))
         if count == chunks and _is_filled(problem, tiles * chunks):
             yield chunks
