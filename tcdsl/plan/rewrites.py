@@ -31,8 +31,10 @@ from tcdsl.strategies.asked import asked_for
 from tcdsl.strategies.operand_orders import (
     BYTES,
     WORDS,
+    order_of_copy,
     orders_along,
     orders_of,
+    with_order_of_copy,
     with_orders,
     with_orders_along,
 )
@@ -230,6 +232,12 @@ REWRITES = (
         _why_not_ordered,
         _ordered,
         instead=_ordered_with_results,
+    ),
+    Rewrite(
+        "an operand in the order of a copy",
+        lambda scop: [s.name for s in scop.statements if order_of_copy(scop, s.name)],
+        lambda scop, name: None if order_of_copy(scop, name) else "there is no copy",
+        with_order_of_copy,
     ),
     Rewrite(
         "a result in another order",

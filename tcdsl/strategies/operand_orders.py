@@ -23,7 +23,7 @@ from tcdsl.poly.scop import Array, Kind, Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import why_not_merged
 from tcdsl.rewrites.scop.packing import Factor
-from tcdsl.rewrites.scop.reordering import reordered, why_not_reordered
+from tcdsl.rewrites.scop.reordering import ORDERED, reordered, why_not_reordered
 from tcdsl.strategies.contracted import MIN_WORK
 from tcdsl.strategies.implicit_product import (
     LEAST_EXTENT,
@@ -227,6 +227,25 @@ def with_orders_alone(scop: Scop, name: str, index: str) -> Scop:
 def with_orders_along(scop: Scop, name: str, types: Collection[DType]) -> Scop:
     """Return *scop* with copies of the factors of *name* that lie along its terms."""
     return _in_order(scop, name, orders_along(scop, name, types))
+
+
+def order_of_copy(scop: Scop, name: str) -> Order | None:
+    """Return in which order there is a copy of an array that the sum *name* reads as it lies."""
+    statement = scop.by_name[name]
+    if statement.kind is not Kind.UPDATE or statement.library:
+        return None
+    for read in statement.reads:
+        for dim in range(scop.arrays[read.array].rank):
+            is_there = f"{read.array}{ORDERED}{dim}" in scop.arrays and read.is_exact
+            if is_there and why_not_reordered(scop, name, read.array) is None:
+                return Order(read.array, dim)
+    return None
+
+
+def with_order_of_copy(scop: Scop, name: str) -> Scop:
+    """Return *scop* whose sum *name* reads that copy."""
+    order = order_of_copy(scop, name)
+    return scop if order is None else _in_order(scop, name, [order])
 
 
 def _in_order(scop: Scop, name: str, orders: Iterable[Order]) -> Scop:

@@ -156,10 +156,9 @@ def _moved(
         return Load(own.name, tuple(node.subscripts[dim] for dim in order), own.dtype)
 
     value = None if statement.value is None else rewrite(statement.value, change)
-    if statement.kind is Kind.INIT:  # whose indices are in the order of its array's dimensions
-        statement = _with_indices(statement, changed[statement.write.array][1])
     write = statement.write
     if write.array in changed:
+        statement = _with_indices(statement, changed[write.array][1])
         own, order = changed[write.array]
         builder = builder_of(statement.indices, statement.name, scop.sizes)
         subscripts = tuple(write.subscripts[dim] for dim in order)
@@ -168,14 +167,22 @@ def _moved(
 
 
 def _with_indices(statement: Statement, order: Sequence[int]) -> Statement:
-    """Return *statement* with its indices in another *order*."""
-    own = [f"i{dim}" for dim in range(len(order))]
-    names = ", ".join(own), ", ".join(own[dim] for dim in order)
-    moved = isl.Map(f"{{ [{names[0]}] -> [{names[1]}] }}")
+    """Return *statement* with its left-hand indices in the order of what it writes, if it has one.
+
+    Initialisations have: their indices are those of the array's dimensions.  Loops of statements
+    that share one are found by their places.
+    """
+    written = [_mentioned(statement.write.subscripts[dim]) for dim in order]
+    left = [min(names) for names in written if len(names) == 1]
+    if sorted(left) != sorted(statement.left):
+        return statement
+    names = (*left, *statement.reduced)
+    own = [f"i{dim}" for dim in range(len(names))]
+    moved = ", ".join(own[statement.indices.index(name)] for name in names)
+    places = isl.Map(f"{{ [{', '.join(own)}] -> [{moved}] }}")
     for side in (isl.dim_type.in_, isl.dim_type.out):
-        moved = moved.set_tuple_name(side, statement.name)
-    domain = statement.domain.apply(moved)
-    return replace(statement, domain=domain, indices=tuple(statement.indices[d] for d in order))
+        places = places.set_tuple_name(side, statement.name)
+    return replace(statement, domain=statement.domain.apply(places), indices=names)
 
 
 def _copy(
