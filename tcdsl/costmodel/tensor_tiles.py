@@ -87,6 +87,8 @@ class TensorWork:
     stores: int = 1  # tiles of results that are stored
     fold_steps: float = 0.0  # of a tile: values that warps exchange to fold columns
     in_planes: bool = False  # columns have parts in memory
+    # What results take of the second-level cache, where its sectors are written in parts.
+    stored: float = 0.0
 
     def work(self, chip: Chip) -> Work:
         """Return the kernel's work."""
@@ -136,7 +138,7 @@ class TensorWork:
             shared_bytes=self.stages * self.step * block_lines * element_bytes + parts_bytes,
             read_bytes=self.operand_bytes,
             written_bytes=self.result_bytes,
-            l2_bytes=crossing * copied + self.result_bytes + self.chunk_bytes,
+            l2_bytes=crossing * copied + max(self.result_bytes, self.stored) + self.chunk_bytes,
             shared_traffic_bytes=loaded + copied,
             operations=((self.unit, products / share),),
             instructions=instructions + asked,

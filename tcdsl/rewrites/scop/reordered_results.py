@@ -124,12 +124,11 @@ def result_reordered(scop: Scop, array: str, last: int) -> Scop:
             changed[one.array] = _permuted(temporary, order_), order_
     arrays = {**scop.arrays, **{new.name: new for new, _ in changed.values()}}
     wide = replace(scop, arrays=arrays)
-    writers = [s for s in scop.statements if any(w.array == array for w in s.writes)]
-    statements: list[Statement] = []
-    for statement in scop.statements:
-        statements.append(_moved(wide, statement, changed))
-        if statement is writers[-1]:
-            statements.append(_copy(wide, writers, source, own, order))
+    writers = [s.name for s in scop.statements if s.write.array == array]
+    statements = [_moved(wide, statement, changed) for statement in scop.statements]
+    own_writers = [s for s in statements if s.name in writers]
+    copy = _copy(wide, own_writers, source, own, order)
+    statements.insert(statements.index(own_writers[-1]) + 1, copy)
     return wide.with_statements(tuple(statements))
 
 
@@ -188,8 +187,11 @@ def _with_indices(statement: Statement, order: Sequence[int]) -> Statement:
 def _copy(
     scop: Scop, writers: Iterable[Statement], source: Array, own: Array, order: Sequence[int]
 ) -> Statement:
-    """Return ``source[e] = own[e in the other order]`` for all elements that *writers* write."""
-    name, indices = f"{source.name}_in_order", tuple(f"u{dim}" for dim in range(source.rank))
+    """Return ``source[e] = own[e in the other order]`` for all elements that *writers* write.
+
+    :arg writers: of *own*, whose indices the copy has in the same order: they may share loops.
+    """
+    name, indices = f"{source.name}_in_order", tuple(f"u{dim}" for dim in order)
     builder = builder_of(indices, name, scop.sizes)
     *_, last = writers = list(writers)
     parts = [w.write.relation.range().set_tuple_name(name) for w in writers]
@@ -197,7 +199,7 @@ def _copy(
     for part in parts[1:]:
         domain = domain.union(part)
     domain = domain.align_params(builder.space).coalesce()
-    target = Load(source.name, tuple(map(Index, indices)), source.dtype)
-    value = element(own, tuple(Index(indices[dim]) for dim in order))
-    done = assignment(scop, domain, indices, target, value, last)
+    places = tuple(Index(f"u{dim}") for dim in range(source.rank))
+    target = Load(source.name, places, source.dtype)
+    done = assignment(scop, domain, indices, target, element(own, tuple(map(Index, indices))), last)
     return replace(done, source_name=name)

@@ -42,6 +42,7 @@ from tcdsl.strategies.implicit_product import (
 from tcdsl.strategies.implicit_threads import why_not_on_threads, work_on_threads
 from tcdsl.strategies.problem import Problem, analysis, nameless_analysis
 from tcdsl.strategies.sketch import Implicit, Sketch
+from tcdsl.strategies.stored_runs import stored_bytes
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_mma, tile_simt
 from tcdsl.strategies.tensor_types import (
@@ -337,6 +338,7 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         _turns(classes, config), _is_split(problem),
         problem.shapes[problem.lead].statement.is_promoted,
         config.chunks if config.is_finished else 0,
+        stored=0.0 if shared and not config.is_finished else stored_bytes(problem, classes),
     ).work(problem.gpu)  # fmt: skip
     if is_boxed:
         return plain
