@@ -14,7 +14,6 @@ from tcdsl.rewrites.scop.reordered_results import (
     result_reordered,
     why_not_result_reordered,
 )
-from tcdsl.strategies.result_orders import order_of_result, with_ordered_result
 
 FORWARD = """def f(bfloat16(N,C,H) I, bfloat16(F,C,3) K) -> (bfloat16(N,F,H) O) {
     O(n,f,h) +=! (h + r >= 1 && h + r <= H ? I(n, c, h + r - 1) : 0) * K(f,c,r)
@@ -98,28 +97,6 @@ def test_what_is_scattered_stays(lower: Callable[..., Scop]) -> None:
     scop = lower(SCATTERED, (8, 16), (12, 16), (8,))
     reason = why_not_result_reordered(scop, "O")
     assert reason is not None and "touches of O is not known" in reason
-
-
-@pytest.mark.usefixtures("_small")
-@pytest.mark.parametrize(
-    ("source", "array", "last", "is_one_side"),
-    [(FORWARD, "O", 1, False), (LAYER, "O", 1, False), (WEIGHTS, "K", 1, True)],
-)
-def test_the_order_is_that_of_a_factor(
-    source: str, array: str, last: int, is_one_side: bool, lower: Callable[..., Scop]
-) -> None:
-    order = order_of_result(lower(source, *SHAPES[source]), array)
-    assert order is not None
-    assert (order.last, order.is_one_side) == (last, is_one_side)
-
-
-@pytest.mark.usefixtures("_small")
-def test_the_factors_end_with_indices_of_their_own(lower: Callable[..., Scop]) -> None:
-    """Of a gradient by weights, whose result has neighbours where the image has windows."""
-    done = with_ordered_result(lower(WEIGHTS, *SHAPES[WEIGHTS]), "K")
-    (update,) = (s for s in done.statements if s.kind is Kind.UPDATE)
-    assert [read.array for read in update.reads] == ["O.ordered1", "I.ordered1"]
-    assert order_of_result(done, "K") is None
 
 
 @pytest.mark.usefixtures("_small")
