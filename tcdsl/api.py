@@ -8,7 +8,7 @@ same combination costs a dictionary look-up and the launch.  It is compiled for 
 more when one of them varies, with that size left open (opening.py).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ from tcdsl.runtime.signatures import SignatureOfCall
 from tcdsl.runtime.size_arguments import separated
 from tcdsl.runtime.tracebacks import at_the_call, errors_at_the_call
 from tcdsl.runtime.typed_calls import array_method, statements_call
-from tcdsl.runtime.warm_path import form_of, remember, signature, target_setting
+from tcdsl.runtime.warm_path import WarmCall, form_of, remember, signature, target_setting
 from tcdsl.settings import settings
 from tcdsl.source import Source
 
@@ -149,6 +149,7 @@ class Function(metaclass=Documented):
             definition = analysed_def(definition)
         self._definition = definition
         self._head = head = definition.head
+        self._has_sizes = bool(head.size_parameters)
         self.options = options or Options()
         self.__name__ = head.name
         self.__doc__ = head.signature
@@ -209,7 +210,9 @@ class Function(metaclass=Documented):
         try:
             if named:
                 args = self.in_order(args, named)
-            args, sizes = self._separated(args)
+            sizes = _NO_SIZES
+            if self._has_sizes:
+                args, sizes = self._separated(args)
             key = self._key(args, sizes, target, options)
             run = self._runs.get(key)
             if run is None:
@@ -310,6 +313,16 @@ class Function(metaclass=Documented):
         specs = self._described(arrays)
         sizes = bind_sizes(self._head, {n: s.shape for n, s in specs.items()}, given)
         return self._definition.specialise(sizes)
+
+    def warm_run(self, *args: Any) -> Callable[..., Any] | None:
+        """Return what a call on *args* has gone through, if it is a warm path on tensors.
+
+        It takes the arrays of other calls of the same signature, ``out=``, and the addresses of
+        the arrays in a list, and checks none of them.
+        """
+        arrays, sizes = self._separated(args)
+        run = self._runs.get(self._key(arrays, sizes, None, None))
+        return run if isinstance(getattr(run, "__self__", None), WarmCall) else None
 
     def expect(self, names: Iterable[str]) -> None:
         """Leave those sizes open that are among *names*, as by ``Options(dynamic_sizes=...)``.

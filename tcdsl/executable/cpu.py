@@ -4,11 +4,11 @@ import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from tcdsl.executable.base import Executable, dump_stages, gaps_of, is_same
+from tcdsl.executable.base import Executable, Run, dump_stages, gaps_of, is_same
 from tcdsl.executable.faults import error_of
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.options import Options
@@ -17,11 +17,12 @@ from tcdsl.runtime.c_compiler import c_flags, compile_shared, cpu_identity, find
 from tcdsl.runtime.cache import default_cache, key_of
 from tcdsl.runtime.calibrated import cpu_of
 from tcdsl.runtime.cpu import CpuProgram, Manifest
+from tcdsl.runtime.cpu_call import CpuCall
 from tcdsl.runtime.host_products import require_multiplied
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.launch import Fault, thread_count
 from tcdsl.runtime.lazy_defs import SizedDef
-from tcdsl.runtime.warm_path import address
+from tcdsl.runtime.warm_path import address, is_direct
 from tcdsl.version import build_identity
 
 if TYPE_CHECKING:
@@ -78,6 +79,14 @@ class CpuExecutable(Executable):
         request = Request(self.comprehension, self.special, strides, self.options, opened=opened)
         return compile_to_c(request, cpu_of(thread_count(self.options.threads)))
 
+    def runner(self, args: Sequence[Any]) -> Run:
+        run = super().runner(args)
+        is_torch = self.results.library == "torch" and not any(type(x) is np.ndarray for x in args)
+        if not is_torch or self._updated or self.results.needed or not all(map(is_direct, args)):
+            return run
+        outputs = self.results.outputs
+        return CpuCall(self.program, self._order, outputs, self._raise_fault, run).run
+
     def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
         addresses = [
             address(x) if type(x) is np.ndarray else x.data_ptr() for x in (*inputs, *results)
@@ -89,7 +98,7 @@ class CpuExecutable(Executable):
         else:
             workspace = program.take_workspace()
             try:
-                fault = program.kernel([*pointers, address(workspace)], program.integers)
+                fault = program.kernel([*pointers, workspace.address], program.integers)
             finally:
                 program.give_back(workspace)
         if program.has_products:
@@ -105,8 +114,9 @@ class CpuExecutable(Executable):
         values = [*map(as_numpy, fitted), *results]
         pointers = [address(values[position]) for position in self._order]
         if self.program.needs_workspace:
-            values.append(self.program.take_workspace())
-            pointers.append(address(values[-1]))
+            workspace = self.program.take_workspace()
+            values.append(workspace.array)
+            pointers.append(workspace.address)
         bound = self.program.kernel.bind(pointers, self.program.integers, (values, args))
         has_products = self.program.has_products
 
@@ -134,7 +144,7 @@ class CpuExecutable(Executable):
                 return False
         return True
 
-    def _raise_fault(self, fault: Fault) -> None:
+    def _raise_fault(self, fault: Fault) -> NoReturn:
         raise error_of(self.head, self.program.manifest.sites, fault, self.specs)
 
 

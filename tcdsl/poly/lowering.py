@@ -88,9 +88,7 @@ def lower_comprehension(
     sizes: Mapping[str, int | None] = dict(special.sizes)
     context = context_of(special)
     statements: list[Statement] = []
-    # Of whose elements one statement alone tells: a caller gives those of others.
     writers = Counter(statement.target for statement in comprehension.statements)
-    told = {n for n, t in comprehension.tensors.items() if writers[n] == 1 and not t.needs_out}
     for statement, ranges in zip(comprehension.statements, special.ranges, strict=True):
         bounds: dict[str, Bounds] = {n: (r.start, r.stop) for n, r in ranges.items()}
         if statement.reduction is not None and statement.reduction.operator.is_arg:
@@ -101,7 +99,7 @@ def lower_comprehension(
         lowered = lowering.lower(check_gathers)
         if needs_wide_accumulators(statement, arrays, bounds):
             lowered = _through_wide(lowered, statement, sizes, arrays)
-        if statement.target in told:
+        if writers[statement.target] == 1:
             arrays |= with_known_values(arrays, statement, named_values(bounds, sizes))
         statements += lowered
     statements = _without_repeated_checks(statements)
@@ -118,7 +116,7 @@ def _array(
         special.origins[tensor.name],
         special.shapes[tensor.name],
         Storage.ARGUMENT if is_argument else Storage.SCRATCH,
-        tensor.is_input,
+        tensor.is_input or tensor.needs_out,
         tensor.is_output,
         strides,
     )

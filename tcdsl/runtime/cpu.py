@@ -4,7 +4,6 @@ A program's tensors are arguments; each has one pointer, inputs and outputs alik
 that is also an input is updated in place, after the argument's contents were copied into it.
 """
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
@@ -57,6 +56,14 @@ class Manifest:
         )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Workspace:
+    """Memory for what lies between the statements of one call."""
+
+    array: "np.ndarray[Any, Any]"
+    address: int
+
+
 class CpuProgram:
     """Loaded code at certain values of its integers, and the workspace that it keeps.
 
@@ -73,7 +80,7 @@ class CpuProgram:
         self._workspace: WorkspaceFunction | None = None
         if manifest.workspace_bytes is None:
             self._workspace = load_workspace(code)
-        self._idle: list[np.ndarray[Any, Any]] = []
+        self._idle: list[Workspace] = []
         self._set(integers)
 
     def _set(self, integers: Sequence[int]) -> None:
@@ -90,18 +97,21 @@ class CpuProgram:
         other._set(integers)
         return other
 
-    def take_workspace(self) -> "np.ndarray[Any, Any]":
+    def take_workspace(self) -> Workspace:
         """Return memory for one call; :meth:`give_back` keeps it for the next."""
         # No lock, which a forked child might find taken: lists pop and append atomically.
-        with contextlib.suppress(IndexError):
+        try:
             idle = self._idle.pop()
-            if idle.size >= self.workspace_bytes:
+            if idle.array.size >= self.workspace_bytes:
                 return idle
+        except IndexError:
+            pass
         raw = np.empty(self.workspace_bytes + ALIGNMENT, np.uint8)
         start = -address(raw) % ALIGNMENT
-        return raw[start : start + self.workspace_bytes]
+        aligned = raw[start : start + self.workspace_bytes]
+        return Workspace(aligned, address(aligned))
 
-    def give_back(self, workspace: "np.ndarray[Any, Any]") -> None:
+    def give_back(self, workspace: Workspace) -> None:
         self._idle.append(workspace)
 
     def pointers(self, addresses: Mapping[str, int], workspace: int) -> list[int]:

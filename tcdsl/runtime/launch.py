@@ -34,7 +34,7 @@ from tcdsl.settings import settings
 FAULT_WORDS = 5
 FAULT_GATHER = 1  # fault[0]: a gathered or scattered index out of range
 
-_FaultRecord = ctypes.c_int64 * FAULT_WORDS
+FaultRecord = ctypes.c_int64 * FAULT_WORDS
 _Function = Callable[[bytes, bytes, object], int]
 WorkspaceFunction = Callable[[bytes], int]  # packed integers -> bytes
 
@@ -70,7 +70,7 @@ class Kernel:
 
         The caller keeps the memory alive, and has checked that the pointers fit the code.
         """
-        record = _FaultRecord()
+        record = FaultRecord()
         if self.function(self.pack_pointers(*pointers), integers, record):
             return Fault(*record)
         return None
@@ -97,7 +97,7 @@ class BoundKernel:
 
     def __call__(self) -> Fault | None:
         # A record a call: two threads may run the same bound call.
-        record = _FaultRecord()
+        record = FaultRecord()
         if self._function(self._pointers, self._integers, record):
             return Fault(*record)
         return None

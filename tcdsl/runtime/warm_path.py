@@ -118,9 +118,9 @@ def _torch_signer() -> Callable[[Any], Hashable]:
                     x.dtype, x.shape, x.is_contiguous() or x.stride(), x.get_device(), x.is_neg(),
                     x.data_ptr() % WIDEST_ACCESS,
                 )  # fmt: skip
-            if x.layout is strided:
+            if x.is_cpu and x.layout is strided:
                 alignment = x.data_ptr() % x.element_size()
-                return x.dtype, x.shape, x.stride(), x.device, x.is_neg(), alignment
+                return x.dtype, x.shape, x.is_contiguous() or x.stride(), x.is_neg(), alignment
         except RuntimeError:  # without strides, or without an address: it is sparse, for example
             pass
         return describe(x)
@@ -147,6 +147,12 @@ def _is_dense_torch(x: Any) -> bool:
         return False
     torch: Any = sys.modules["torch"]
     return type(x) in (torch.Tensor, torch.nn.Parameter) and x.layout is torch.strided
+
+
+class WarmCall:
+    """A call of one signature, whose ``run(args, out, addresses)`` checks nothing of *args*."""
+
+    __slots__ = ()
 
 
 _KEPT = 1024  # plans of one function; a program that meets ever new shapes must not leak

@@ -16,7 +16,7 @@ from torch._functorch.pyfunctorch import (
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
-from tcdsl.errors import NOT_DIFFERENTIABLE
+from tcdsl.errors import NOT_DIFFERENTIABLE, TCError
 from tcdsl.records import dataclass
 from tcdsl.torch.family import Form, extended
 
@@ -32,6 +32,7 @@ class Call:
     """One call of *form*, the form *path* of the def whose derived forms are *derived*.
 
     *run* computes the results of a form, below autograd: of *form* itself, or one step further.
+    *is_plain*: nothing but a kernel is below autograd, see :func:`is_plain`.
     """
 
     form: Form
@@ -39,9 +40,30 @@ class Call:
     path: str
     sizes: Sequence[int]
     run: Callable[[Sequence[torch.Tensor], str], Sequence[torch.Tensor]]
+    is_plain: bool
+
+    def at_once(self, step: str, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Return the results of the form that is *step* further, by its kernel."""
+        form = self.form.at(step) if step else self.form
+        try:
+            found = form.call(inputs, self.sizes)
+        except TCError as error:
+            raise self._of_own_text(step, inputs, error) from None
+        return found if type(found) is tuple else (found,)
+
+    def _of_own_text(self, step: str, inputs: Sequence[torch.Tensor], error: TCError) -> TCError:
+        """Return *error*; if it is of arguments of a forward pass, as it is of the user's def."""
+        try:
+            if step.startswith("k"):
+                self.form.require(inputs, self.sizes)
+        except TCError as own:
+            return own
+        return error
 
     def then(self, step: str, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Return the results of the form that is *step* further, as an operator's."""
+        if self.is_plain and _is_kernel_next(inputs):
+            return self.at_once(step, inputs)
         found: Sequence[torch.Tensor] = self.derived(inputs, self.sizes, extended(self.path, step))
         return found
 
@@ -56,30 +78,30 @@ class _Node(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, call: Call, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        derivative = call.form.derivative(tuple(ctx.needs_input_grad[1:]))
-        # A Function's forward pass has no grad modes; the next level of torch.func has its own, and
-        # sees tangents, of which there are any at most where forward mode is on.
-        forward_mode = forward_ad._set_fwd_grad_enabled(True)
-        with below_autograd(), forward_mode, torch.set_grad_enabled(_outer_grad_mode()):
-            found = call.run(inputs, derivative.forward if derivative.kept else "")
+        derivative = call.form.derivative(ctx.needs_input_grad[1:])
         ctx.call, ctx.derivative = call, derivative
-        ctx.like = [(x.shape, x.dtype, x.device) for x in found]
+        step = derivative.forward if derivative.kept else ""
+        found = call.at_once(step, inputs) if call.is_plain else _run_below(call, step, inputs)
+        # Of one result alone there is a cotangent, if the engine is here at all.
+        ctx.like = [(x.shape, x.dtype, x.device) for x in found] if len(found) > 1 else []
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs, *(found[position] for position in derivative.kept))
+        ctx.save_for_backward(*inputs, *[found[position] for position in derivative.kept])
         return tuple(found)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
         call, derivative, saved = ctx.call, ctx.derivative, ctx.saved_tensors
         own = call.form.float_outputs
+        if all(cotangent is None for cotangent in cotangents):
+            return (None,) * len(ctx.needs_input_grad)
         n_inputs, n_results = len(saved) - len(derivative.kept), len(call.form.head.outputs)
         inputs = saved[:n_inputs]
 
         def given(position: int) -> Any:
+            if cotangents[position] is not None:
+                return cotangents[position]
             shape, dtype, device = ctx.like[position]
-            cotangent = cotangents[position]
-            is_none = cotangent is None
-            return torch.zeros(shape, dtype=dtype, device=device) if is_none else cotangent
+            return torch.zeros(shape, dtype=dtype, device=device)
 
         if any(cotangent is not None for cotangent in cotangents[n_results:]):
             further = range(n_results, len(cotangents))
@@ -93,6 +115,29 @@ class _Node(torch.autograd.Function):
         for position, gradient in zip(derivative.by, found, strict=True):
             gradients[position] = gradient
         return None, *gradients
+
+
+def _run_below(call: Call, step: str, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Return the results below autograd, where there are modes or further levels of torch.func.
+
+    A Function's forward pass has no grad modes; the next level of torch.func has its own, and sees
+    tangents, of which there are any at most where forward mode is on.
+    """
+    forward_mode = forward_ad._set_fwd_grad_enabled(True)
+    with below_autograd(), forward_mode, torch.set_grad_enabled(_outer_grad_mode()):
+        return call.run(inputs, step)
+
+
+def _is_kernel_next(inputs: Sequence[torch.Tensor]) -> bool:
+    """Return whether a backward pass may call a kernel itself: nobody records, traces or watches.
+
+    The dispatcher would take a fifth of a small backward pass to find this out.
+    """
+    if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
+        return False
+    if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:
+        return False
+    return all(type(x) is torch.Tensor or type(x) is torch.nn.Parameter for x in inputs)
 
 
 def _outer_grad_mode() -> bool:

@@ -17,6 +17,8 @@ from tcdsl.errors import SemanticError, TCError
 from tcdsl.frontends.derivatives import Passes, passes, vjp
 from tcdsl.lang.types.head import Head
 from tcdsl.records import dataclass
+from tcdsl.runtime.arrays import spec
+from tcdsl.runtime.fitting import require_type
 from tcdsl.torch.batching import batched_tensors, batched_text
 from tcdsl.torch.sizes import Shape, ShapeFunction
 
@@ -63,6 +65,16 @@ class Form:
         if self._shapes.symbolic - self._expected:
             self.expect(self._shapes.symbolic)
         return found
+
+    def require(self, inputs: Sequence[Any], sizes: Sequence[int]) -> list[Shape]:
+        """Return the shapes of the results for the tensors *inputs*.
+
+        :raises TCError: their types or shapes do not fit the def.
+        """
+        for name, tensor in zip(self.head.inputs, inputs, strict=True):
+            found = replace(spec((), tensor.dtype), library="torch")
+            require_type(self.head, name, found)
+        return self.shapes([tensor.shape for tensor in inputs], sizes)
 
     def expect(self, names: frozenset[str]) -> None:
         """Let code of this form and of its derivatives serve many values of the sizes *names*."""

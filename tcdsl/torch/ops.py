@@ -31,8 +31,6 @@ from tcdsl.lang.types.dtypes import DType
 from tcdsl.lang.types.head import Head
 from tcdsl.options import BAD_ARGUMENT
 from tcdsl.records import dataclass
-from tcdsl.runtime.arrays import spec
-from tcdsl.runtime.fitting import require_type
 from tcdsl.torch.autograd import (
     Call,
     below_autograd,
@@ -41,6 +39,7 @@ from tcdsl.torch.autograd import (
     recorded,
     redispatched,
 )
+from tcdsl.torch.direct import DirectCall, Known, Layouts, tell_inductor
 from tcdsl.torch.family import Batch, Form, extended, step
 
 _NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
@@ -52,6 +51,7 @@ class _Registered:
     """What a name stands for; the libraries undo their registrations when they are freed."""
 
     text: tuple[object, ...]
+    form: Form
     operator: Any
     library: Any
 
@@ -85,6 +85,20 @@ def op(f: Function, name: str) -> Any:
     return known.operator
 
 
+def direct_call(
+    name: str, path: str, sizes: Sequence[int], layouts: Layouts, results: Layouts
+) -> DirectCall:
+    """Return a call of the operator *name* in Inductor's code, where all layouts are known.
+
+    :arg path: the form's, of an operator ``_f_derived``; else "".
+    """
+    namespace, _, short = name.partition("::")
+    plain = short.removeprefix("_").removesuffix("_derived") if path else short
+    form = _REGISTERED[f"{namespace}::{plain}"].form
+    known = Known(layouts, results, is_listed=bool(path))
+    return DirectCall(form.at(path) if path else form, sizes, known)
+
+
 def _parts(name: object) -> tuple[str, str]:
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
     if match is None:
@@ -114,7 +128,7 @@ def _register(form: Form, namespace: str, name: str, text: tuple[object, ...]) -
     _Derived(form, further).register(library, derived)
     operator = getattr(space, name).default
     _Operator(form, operator, further).register(library, name)
-    return _Registered(text, operator, library)
+    return _Registered(text, form, operator, library)
 
 
 def _schema(head: Head) -> str:
@@ -136,11 +150,7 @@ def _fake(form: Form, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> 
 
     :raises TCError: types or shapes do not fit the def.
     """
-    head = form.head
-    for name, tensor in zip(head.inputs, tensors, strict=True):
-        require_type(head, name, spec((), tensor.dtype))
-    shapes = form.shapes([tensor.shape for tensor in tensors], sizes)
-    place = _place(tensors)
+    head, shapes, place = form.head, form.require(tensors, sizes), _place(tensors)
     return [
         torch.empty(shape, dtype=_torch_type(head.tensors[name].dtype), device=place)
         for name, shape in zip(head.outputs, shapes, strict=True)
@@ -171,16 +181,6 @@ def untraced(rule: Callable[..., Any]) -> Callable[..., Any]:
         return (known[0] if known else rule)(*args)
 
     return run
-
-
-def _further(
-    form: Form, derived: Any, keys: Any, args: tuple[list[torch.Tensor], Sequence[int], str]
-) -> list[torch.Tensor]:
-    """Return the results of a derived form below autograd; *args* are inputs, sizes, and path."""
-    inputs, sizes, path = args
-    if is_plain(keys):
-        return _as_list(form.at(path).call(inputs, sizes))
-    return list(redispatched(derived, keys, inputs, sizes, path))
 
 
 # --- the operator itself -------------------------------------------------------------------
@@ -225,6 +225,7 @@ class _Operator:
         return lambda *args: self.form.call(*self._split(args))
 
     def _fake(self, *args: Any) -> Any:
+        tell_inductor(self.operator)
         found = _fake(self.form, *self._split(args))
         return tuple(found) if len(found) > 1 else found[0]
 
@@ -259,13 +260,12 @@ class _Operator:
 
         def run(inputs: Sequence[torch.Tensor], step: str) -> list[torch.Tensor]:
             if step:
-                return _further(self.form, self.derived, keys, (list(inputs), sizes, step))
+                return list(redispatched(self.derived, keys, list(inputs), sizes, step))
             args = self.form.arguments(inputs, sizes)
-            if is_plain(keys):
-                return _as_list(self.kernel(*args))
             return _as_list(redispatched(self.operator, keys, *args))
 
-        found = recorded(Call(self.form, self.derived, "", sizes, run), tensors)
+        call = Call(self.form, self.derived, "", sizes, run, is_plain(keys))
+        found = recorded(call, tensors)
         return found if len(found) > 1 else found[0]
 
     def _vmap(self, info: Any, in_dims: Sequence[int | None], *args: Any) -> tuple[Any, Any]:
@@ -302,6 +302,7 @@ class _Derived:
         return _as_list(form.call(inputs, sizes))
 
     def _fake(self, inputs: list[Any], sizes: list[int], path: str) -> list[torch.Tensor]:
+        tell_inductor(self.operator)
         last = path.rpartition(";")[2]
         if last[0] in "db":  # a gradient is like its input: nothing has to be derived
             like = [inputs[int(position)] for position in last[1:].split(",")]
@@ -317,10 +318,11 @@ class _Derived:
 
         def run(tensors: Sequence[torch.Tensor], step: str) -> list[torch.Tensor]:
             full = extended(path, step) if step else path
-            return _further(self.form, self.operator, keys, (list(tensors), sizes, full))
+            return list(redispatched(self.operator, keys, list(tensors), sizes, full))
 
         form = self.form.at(path)
-        return list(recorded(Call(form, self.operator, path, sizes, run), inputs))
+        call = Call(form, self.operator, path, sizes, run, is_plain(keys))
+        return list(recorded(call, inputs))
 
     def _vmap(
         self, info: Any, in_dims: Any, inputs: list[Any], sizes: list[int], path: str

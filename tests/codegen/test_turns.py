@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from tcdsl import library
 from tcdsl.codegen.ast.build import ONE, ZERO
 from tcdsl.codegen.ast.loop_ast import Block, For
 from tcdsl.codegen.passes.turns import Turns, batch_of, last_number, turns_of
@@ -74,6 +75,15 @@ def test_a_short_last_chunk_has_a_loop_of_its_own() -> None:
 def test_a_fold_within_a_warp_is_called_once_for_all_rows_of_a_thread() -> None:
     text = cuda_unit_of(ROWS, [(1 << 20, 64)]).source.text
     assert len(re.findall(r"tc_fold_x<", text)) == 1
+
+
+@pytest.mark.parametrize(("images", "threads"), [(512, 256), (8192, 1024)])
+def test_wide_blocks_take_values_of_registers_one_turn_at_a_time(images: int, threads: int) -> None:
+    case = library.case("focal_loss")
+    shapes = list(case.input_shapes({"B": images, "C": 1024}).values())
+    source = cuda_unit_of(library.source_for(case, "float32"), shapes).source
+    assert source.launches[0].block == (threads, 1, 1)
+    assert ("w_turn" in source.text) == (threads == 256)
 
 
 def test_idle_threads_leave_before_the_loop_over_images() -> None:

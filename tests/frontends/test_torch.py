@@ -415,3 +415,21 @@ def test_shapes_that_do_not_fit_are_refused_before_anything_runs() -> None:
         op(torch.ones(3), torch.ones(2, 2))
     with pytest.raises(tcdsl.RangeError), torch._subclasses.FakeTensorMode():
         op(torch.ones(2, 2), torch.ones(5, 5))
+
+
+def test_mistakes_are_those_of_the_users_text_where_gradients_are_recorded() -> None:
+    gate = tcdsl.define("""
+    def gate(float(B, I) x, float(O, I) w) -> (y) {
+        h(b, o) +=! x(b, i) * w(o, i)
+        y(b, o) = fmax(h(b, o), 0.0)
+    }""").gate
+    layer = tct.Module(gate, w=torch.randn(3, 4))
+    for x, part in (
+        (torch.zeros(2, 5, 4), "'x' is declared with 2 dimensions"),
+        (torch.zeros(5, 4).double(), "x.to(torch.float32)"),
+        (torch.zeros(5, 7), "the size I is 7"),
+    ):
+        with pytest.raises(tcdsl.ShapeError) as error:
+            layer(x)
+        assert part in str(error.value) and "def gate(" in str(error.value)
+        assert error.value.__cause__ is None and error.value.__suppress_context__

@@ -21,7 +21,7 @@ from tcdsl.runtime.cuda.module import Loaded
 from tcdsl.runtime.cuda.operands import Operand
 from tcdsl.runtime.cuda.outputs import Outputs
 from tcdsl.runtime.cuda.steps import Prepared, Raw, Select, Values, selector
-from tcdsl.runtime.warm_path import output_signature
+from tcdsl.runtime.warm_path import WarmCall, output_signature
 from tcdsl.settings import reader
 
 _FORMATS: Mapping[str, str] = {
@@ -53,7 +53,7 @@ class Slots:
     tail: Sequence[int]
 
 
-class QuickCall:
+class QuickCall(WarmCall):
     """The launches of a :class:`~tcdsl.runtime.cuda.call.DeviceCall` whose arguments are direct.
 
     It is written for speed: what a call can know before is an attribute, what is only called here
@@ -146,8 +146,11 @@ class QuickCall:
         """Go the way of *other*, the same call made in full, where arrays are given for results."""
         self._fitting, self._outputs, self._slowly = other._fitting, other._outputs, other._slowly
 
-    def run(self, args: Sequence[Any], out: Any = None) -> Any:
-        """Launch on *args*, and return the outputs in arrays of their library."""
+    def run(self, args: Sequence[Any], out: Any = None, addresses: Any = None) -> Any:
+        """Launch on *args*, and return the outputs in arrays of their library.
+
+        :arg addresses: those of *args*, all of them arrays, in a list, if they are known.
+        """
         if device.in_forked_child:
             raise FORKED()
         try:
@@ -164,7 +167,7 @@ class QuickCall:
         if self._numbers:
             result = self._run_with_numbers(args, out, self._stream())
         else:
-            result = self._run(args, self._pointers(args), out, self._stream())
+            result = self._run(args, addresses or self._pointers(args), out, self._stream())
         return self._slowly(args, out) if result is _SLOWLY else result
 
     def _run_with_numbers(self, args: Sequence[Any], out: Any, stream: int) -> Any:

@@ -1,0 +1,98 @@
+"""Calls of an operator in code that PyTorch's Inductor has made, which knows their shapes.
+
+    buf0 = torch.ops.mylib._f_derived.default([x, w], [], "k0")     --->     buf0 = tcdsl_0(x, w)
+
+A call through PyTorch's dispatcher asks each time what the graph has settled: which of its keys are
+on, of which types, shapes and strides the tensors are, which code is for them.  A
+:class:`DirectCall` asks at its first call, and from then on only whether the addresses are aligned,
+which no guard of PyTorch's is about.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import torch
+
+from tcdsl.records import dataclass
+from tcdsl.runtime.arrays import WIDEST_ACCESS
+from tcdsl.runtime.imports import late_import
+from tcdsl.torch.family import Form
+
+_MISALIGNED = WIDEST_ACCESS - 1
+Layouts = Sequence[tuple[tuple[int, ...], tuple[int, ...]]]  # shapes and strides
+
+
+_FIRST, _UNTESTED = (2, 11), (2, 14)  # versions of PyTorch whose Inductor is as it is taken to be
+_TOLD: set[Any] = set()
+
+
+def tell_inductor(operator: Any) -> None:
+    """Let Inductor, if it is imported, make direct calls of *operator*."""
+    if operator in _TOLD or "torch._inductor.lowering" not in sys.modules:
+        return
+    _TOLD.add(operator)
+    version = tuple(map(int, torch.__version__.split(".")[:2]))
+    if not _FIRST <= version < _UNTESTED:
+        return
+    with suppress(ImportError, AttributeError), late_import():
+        from tcdsl.torch.inductor import register
+
+        register(operator)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a graph knows of a call; *is_listed*: one result is a list of one, too."""
+
+    layouts: Layouts  # of the tensors
+    results: Layouts
+    is_listed: bool
+
+
+class DirectCall:
+    """A call of one form on tensors of certain layouts."""
+
+    __slots__ = ("_form", "_is_listed", "_known", "_run", "_sizes")
+
+    def __init__(self, form: Form, sizes: Sequence[int], known: Known) -> None:
+        self._form, self._sizes, self._known = form, sizes, known
+        self._is_listed = known.is_listed and len(known.results) == 1
+        self._run: Callable[..., Any] | None = None  # what is gone through, once it is known
+
+    def __call__(self, *tensors: Any) -> Any:
+        run = self._run
+        if run is not None:
+            addresses = [x.data_ptr() for x in tensors]
+            if not reduce(or_, addresses, 0) & _MISALIGNED:
+                found = run(tensors, None, addresses)
+                return (found,) if self._is_listed else found
+        return self._checked(tensors)
+
+    def _checked(self, tensors: Sequence[Any]) -> Any:
+        """Return the results of a call that is checked, and learn what it goes through."""
+        found = self._form.call(tensors, self._sizes)
+        results = found if isinstance(found, tuple) else (found,)
+        assert _have(results, self._known.results), "the shapes are those in the graph"
+        is_aligned = not any(x.data_ptr() & _MISALIGNED for x in tensors)
+        is_plain = not any(x.is_neg() for x in tensors)
+        if is_aligned and is_plain and _have(tensors, self._known.layouts):
+            arguments = self._form.arguments(tensors, self._sizes)
+            self._run = self._form.function.warm_run(*arguments)
+        return results if self._is_listed else found
+
+
+def _have(tensors: Sequence[Any], layouts: Layouts) -> bool:
+    """Return whether *tensors* have these *layouts*: strides of extents of 1 may be any."""
+    return all(
+        tuple(x.shape) == shape
+        and all(
+            one == other
+            for n, one, other in zip(shape, x.stride(), strides, strict=True)
+            if n != 1 and x.numel()
+        )
+        for x, (shape, strides) in zip(tensors, layouts, strict=True)
+    )
