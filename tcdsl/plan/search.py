@@ -106,7 +106,8 @@ def with_rewrites(
                 tried += [Tried(rewrite.name, site, reason)] if rewrite in asked else []
                 continue
             ways = [_made(planned, way, options, gpu) for way in rewrite.ways(scop, site)]
-            way = min(ways, key=lambda one: one.seconds)
+            least = min(one.seconds for one in ways)
+            way = next(one for one in ways if one.seconds <= ALIKE * least)
             other, seconds = way.grouped, (_seconds(best, options, gpu), way.seconds)
             # What a kernel less neither stores nor loads is only a part of what the estimate knows.
             worth = 1.0 if len(other.groups) < len(best.groups) else WORTH

@@ -24,6 +24,8 @@ from tcdsl.strategies.operand_orders import (
     with_orders_alone,
 )
 
+STORED_BYTES = 64  # of a row, by one instruction
+
 
 @dataclass(frozen=True, slots=True)
 class ResultOrder:
@@ -69,7 +71,12 @@ def _order(scop: Scop, product: Statement, at: Between) -> ResultOrder | None:
     for factor, other in (factors, factors[::-1]):
         alone = indices_of(factor.load.subscripts) - indices_of(other.load.subscripts)
         own |= alone & set(vectors_if_last(factor, scop.arrays[factor.load.tensor], extents))
-    dims = [dim for dim, name in enumerate(names) if name in own]
+    element = scop.arrays[product.write.array].dtype.size_bytes
+    dims = [
+        dim
+        for dim, name in enumerate(names)
+        if name in own and extents[name] * element >= STORED_BYTES
+    ]
     if not dims or names[-1] in own:
         return None
     index = names[dims[-1]]

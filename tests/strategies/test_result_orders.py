@@ -21,7 +21,7 @@ WEIGHTS = """def f(bfloat16(N,F,H) O, bfloat16(N,C,H) I) -> (bfloat16(F,C,3) K, 
     K(f,c,r) +=! O(n,f,h) * (h + r >= 1 && h + r <= H ? I(n, c, h + r - 1) : 0) where r in 0:3
     b(f) +=! float(O(n,f,h))
 }"""
-IMAGE, FILTERS, RESULT = (2, 24, 9), (40, 24, 3), (2, 40, 9)
+IMAGE, FILTERS, RESULT = (2, 40, 9), (48, 40, 3), (2, 48, 9)
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     ("source", "shapes", "array", "is_one_side"),
     [
         (FORWARD, (IMAGE, FILTERS), "O", False),
-        (LAYER, (IMAGE, FILTERS, (40,)), "O", False),
+        (LAYER, (IMAGE, FILTERS, (48,)), "O", False),
         (WEIGHTS, (RESULT, IMAGE), "K", True),
     ],
 )

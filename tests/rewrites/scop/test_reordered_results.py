@@ -39,7 +39,7 @@ SCATTERED = """def f(bfloat16(N,C) I, bfloat16(F,C) K, int32(N) at) -> (float(9,
 }"""
 SHAPES = {
     FORWARD: [(2, 24, 9), (40, 24, 3)], LAYER: [(2, 24, 9), (40, 24, 3), (40,)],
-    WEIGHTS: [(3, 24, 9), (3, 16, 9)], DATA: [(2, 24, 5), (24, 16, 3)],
+    WEIGHTS: [(3, 24, 9), (3, 40, 9)], DATA: [(2, 24, 5), (24, 40, 3)],
 }  # fmt: skip
 CASES = {"forward": FORWARD, "layer": LAYER, "weights": WEIGHTS, "data": DATA}
 
@@ -80,7 +80,7 @@ def test_a_result_of_several_sums_is_copied_once(lower: Callable[..., Scop]) -> 
     scop = by_remainders(lower(DATA, *SHAPES[DATA]), "S0")
     done = result_reordered(scop, "I", 1)
     sums = {s.write.array for s in done.statements if s.kind is Kind.UPDATE}
-    assert all(done.arrays[name].shape[-1] == 16 for name in sums)
+    assert all(done.arrays[name].shape[-1] == 40 for name in sums)
     assert [s.write.array for s in done.statements].count("I") == 1
     assert done.statements[-1].write.array == "I"
 
