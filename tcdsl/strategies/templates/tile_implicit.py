@@ -18,7 +18,7 @@ from typing import Any
 from tcdsl.costmodel.chip import Feature
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.packing import Copied, with_loaders, with_parts
-from tcdsl.costmodel.tensor_tiles import TensorWork
+from tcdsl.costmodel.tensor_tiles import PART_BYTES, TensorWork
 from tcdsl.costmodel.tiles import Product
 from tcdsl.costmodel.work import Work
 from tcdsl.lang.comprehension import Operator
@@ -42,6 +42,7 @@ from tcdsl.strategies.implicit_product import (
 from tcdsl.strategies.implicit_threads import why_not_on_threads, work_on_threads
 from tcdsl.strategies.problem import Problem, analysis, nameless_analysis
 from tcdsl.strategies.sketch import Implicit, Sketch
+from tcdsl.strategies.stored_runs import stored_bytes
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_mma, tile_simt
 from tcdsl.strategies.tensor_types import (
@@ -66,9 +67,6 @@ STEP_BYTES = 128  # along the terms
 # Of float32 in parts, by four warps together each, and how many stages are tried.
 SPLIT_SHAPES = ((16, 64, 4, 1), (16, 64, 8, 1), (16, 128, 4, 1), (16, 128, 8, 1))
 SPLIT_STAGES = (3, 2, 4)
-# Of a sum that blocks share, behind boxes: stored, and read by another kernel, at digits of its
-# number (weights of 14 x 14, H100: six chunks take 2.1 us more than three, 14 MB of float32).
-PART_BYTES = 8.0
 FEW = 12  # rows, columns or terms: threads may be faster than tiles that are mostly empty
 SURELY = 1.15  # as much longer others must be estimated to take
 OTHERS: tuple[Template[Any], ...] = (tile_mma.TEMPLATE, tile_simt.TEMPLATE)
@@ -110,7 +108,8 @@ def why_not(problem: Problem) -> str | None:
     reason = _why_not_on_tensor_cores(problem)
     if reason and why_not_on_threads(_factor_type(problem), classes) is not None:
         return reason
-    if tile_mma.why_not(problem) is None and all(len(one.indices) == 1 for one in classes.all):
+    is_plain = classes.steps is None and all(len(one.indices) == 1 for one in classes.all)
+    if is_plain and tile_mma.why_not(problem) is None:
         return "it is a plain product: tile_mma"
     return None if _ranked(problem) else "no tile fits"
 
@@ -265,8 +264,12 @@ def _why_not_boxed(problem: Problem, config: ImplicitConfig) -> str | None:
         bulk = bulk_tile_of(problem, config.chunks > 1, number)
         if isinstance(bulk, str):
             return bulk
-        is_along = classes.loaded[number].is_along_terms
-        within = config.step if is_along else size
+        if not classes.loaded[number].is_along_terms:
+            within = size
+        elif config.chunks > 1:  # the last one's steps go beyond the terms unless it is whole
+            within = chunk_size(classes, config.step, config.chunks)
+        else:
+            within = config.step
         if within % config.step or (bulk.whole and bulk.whole % within):
             return "a line has no whole atoms"
     return None
@@ -286,7 +289,8 @@ def _chunks(problem: Problem, config: ImplicitConfig) -> Iterator[int]:
     tiles = _tiles(classes, config)
     if sum(n > 1 for n in (*_counts(classes, config), *(b.extent for b in classes.batches))) > 2:
         return
-    for chunks in CHUNKS[1:]:
+    own = (n * problem.gpu.multiprocessors // tiles for n in range(1, FULL + 1))
+    for chunks in sorted({*CHUNKS, *own} - {0, 1}):
         count = -(-classes.term.extent // chunk_size(classes, config.step, chunks))
         if count == chunks and _is_filled(problem, tiles * chunks):
             yield chunks
@@ -339,6 +343,7 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         _turns(classes, config), _is_split(problem),
         problem.shapes[problem.lead].statement.is_promoted,
         config.chunks if config.is_finished else 0,
+        stored=0.0 if shared and not config.is_finished else stored_bytes(problem, classes),
     ).work(problem.gpu)  # fmt: skip
     if is_boxed:
         return plain
