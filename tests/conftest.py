@@ -41,7 +41,14 @@ from tcdsl.runtime.c_compiler import c_flags, compile_shared, find_compiler
 from tcdsl.runtime.launch import Fault, Kernel, load
 from tcdsl.runtime.nvrtc import why_no_cuda_compiler
 from tcdsl.source import Source
-from tcdsl.strategies import block_sizes, contracted, gpu_grouping, problem, row_registers
+from tcdsl.strategies import (
+    block_sizes,
+    catalogue,
+    contracted,
+    gpu_grouping,
+    problem,
+    row_registers,
+)
 from tcdsl.strategies.templates import tile_mma, tile_simt
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
@@ -109,6 +116,12 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8"), "if it is meant so: pytest --regold"
 
     return compare
+
+
+@pytest.fixture
+def brief_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let products have tiles that are so brief that rows take half of their time."""
+    monkeypatch.setattr(catalogue, "BRIEF_SECONDS", 0.0)
 
 
 def comprehension_of(source: str) -> Comprehension:

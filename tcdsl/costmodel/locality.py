@@ -12,10 +12,17 @@ from weakref import WeakKeyDictionary
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Size, Unary, fold
+from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Select, Size, Unary, fold
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.data_ranges import after_bounds, range_of_dim, typical_counts
-from tcdsl.poly.isl_utils import Extent, are_bounded, constant_bounds, dim_bounds, greatest
+from tcdsl.poly.isl_utils import (
+    Extent,
+    are_bounded,
+    constant_bounds,
+    dim_bounds,
+    divisor_of,
+    greatest,
+)
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Interleaved, Scop, Statement, Stride
 from tcdsl.records import dataclass
@@ -151,7 +158,7 @@ def stride_divisors(array: Array) -> tuple[int, ...]:
     found, step = [], 1
     for extent in reversed(array.shape):
         found.append(step)
-        step *= extent if isinstance(extent, int) else 1
+        step *= divisor_of(extent)
     return tuple(reversed(found))
 
 
@@ -196,6 +203,10 @@ def _without_turns(node: Expr) -> Expr:
         case Binary(op="%", left=value, right=Const(value=turn)) if int(turn) >= SELDOM:
             return value
         case Binary(op="%", left=value, right=Size()):
+            return value
+        case Select(condition=Binary(left=value), if_true=Binary(left=moved, right=Size())) if (
+            moved == value
+        ):  # the same by comparisons: lang/remainders
             return value
     return node
 

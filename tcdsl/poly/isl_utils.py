@@ -6,6 +6,7 @@ and quotas belong to the whole context, so that compilations hold ``COMPILE_LOCK
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import gcd
 from typing import TypeVar
 
 import islpy as isl
@@ -113,6 +114,19 @@ def greatest(extent: Extent) -> int | None:
     return int(value.to_python()) if value.is_int() else None
 
 
+def divisor_of(extent: Extent) -> int:
+    """Return a number that divides *extent*, whatever the open sizes are: of whole tiles theirs."""
+    if isinstance(extent, int):
+        return extent
+    found = 0
+    for _, aff in extent.get_pieces():
+        numbers = [aff.get_constant_val()]
+        for kind in (isl.dim_type.param, isl.dim_type.div):
+            numbers += [aff.get_coefficient_val(kind, n) for n in range(aff.dim(kind))]
+        found = gcd(found, *[int(n.to_python()) if n.is_int() else 1 for n in numbers])
+    return found or 1
+
+
 def least(one: Extent, other: Extent) -> Extent:
     """Return the smaller of *one* and *other*."""
     if isinstance(one, int) and isinstance(other, int):
@@ -139,11 +153,11 @@ def dim_bounds(values: isl.Set, dim: int, context: isl.Set) -> tuple[Extent, Ext
     """
     if values.is_empty():
         return 0, 0
-    low = _number_if_constant(values.dim_min(dim), context)
-    return low, plus(_number_if_constant(values.dim_max(dim), context), 1)
+    low = number_if_constant(values.dim_min(dim), context)
+    return low, plus(number_if_constant(values.dim_max(dim), context), 1)
 
 
-def _number_if_constant(function: isl.PwAff, context: isl.Set) -> Extent:
+def number_if_constant(function: isl.PwAff, context: isl.Set) -> Extent:
     """Return the value of *function* if it is one number in *context* wherever it is defined.
 
     A function that is one quasi-affine expression there becomes that expression everywhere; where

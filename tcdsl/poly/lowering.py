@@ -41,6 +41,7 @@ from tcdsl.poly.isl_utils import (
     within_bounds,
 )
 from tcdsl.poly.known_values import is_value_inside, named_values, with_known_values
+from tcdsl.poly.open_remainders import without_open_remainders
 from tcdsl.poly.scop import (
     Access,
     Array,
@@ -89,8 +90,11 @@ def lower_comprehension(
     context = context_of(special)
     statements: list[Statement] = []
     writers = Counter(statement.target for statement in comprehension.statements)
-    for statement, ranges in zip(comprehension.statements, special.ranges, strict=True):
+    for written, ranges in zip(comprehension.statements, special.ranges, strict=True):
         bounds: dict[str, Bounds] = {n: (r.start, r.stop) for n, r in ranges.items()}
+        builder = builder_of(written.indices, written.name, sizes)
+        there = box(builder, written.indices, bounds).intersect_params(context)
+        statement = without_open_remainders(written, builder, there, sizes)
         if statement.reduction is not None and statement.reduction.operator.is_arg:
             _add_companion(arrays, statement)
         lowering = StatementLowering(

@@ -44,6 +44,7 @@ from tcdsl.strategies.templates import (
 from tcdsl.strategies.work import seconds_of, work_of
 
 BRIEF_SECONDS = 6.5e-6  # of tiles: latencies are most of them
+QUICK = 2.3  # times as fast as brief tiles is, as predicted, what takes their place
 BRIEF_CHAIN_SECONDS = 10e-6  # of a chain of several products
 ALIKE = 1.02  # times that differ by less are the same, as far as the estimate can tell
 
@@ -74,7 +75,7 @@ CPU_TEMPLATES = (
     cpu_tile.TEMPLATE,
     cpu_row.TEMPLATE,
 )
-BRIEF_TILES = (product_chain.TEMPLATE, tile_mma.TEMPLATE, tile_simt.TEMPLATE)
+BRIEF_TILES = (product_chain.TEMPLATE, tile_simt.TEMPLATE)  # those of tensor cores are as fast
 LIKELIEST = (*LOOPS, PRIVATE, *TILES, *RAGGED, *LAST)  # of whose spaces the first is taken
 TEMPLATES: tuple[Template[Any], ...] = (*GPU_TEMPLATES, *LAST, *CPU_TEMPLATES)
 
@@ -128,7 +129,7 @@ def _fastest(problem: Problem) -> Choice:
     lesser = at_lesser_sizes(problem)
     if lesser is not None and first.template not in LIKELIEST:
         return _fastest_at_both(problem, lesser, _others(problem))
-    if lesser is not None and first.template in BRIEF_TILES:
+    if first.template in BRIEF_TILES and problem.chunks is None and not problem.is_ragged:
         return _unless_brief(problem, lesser, first)
     if first.template in LIKELIEST:
         return first
@@ -146,10 +147,10 @@ def _others(problem: Problem) -> list[Choice]:
     return [choice for choice in choices(problem) if choice.template not in LIKELIEST]
 
 
-def _fastest_at_both(problem: Problem, lesser: Problem, every: Iterable[Choice]) -> Choice:
+def _fastest_at_both(problem: Problem, lesser: Problem | None, every: Iterable[Choice]) -> Choice:
     """Return which of *every* is the closest to the fastest at the greatest sizes and at *lesser*.
 
-    Of one that is not for lesser sizes only the time at the greatest is weighed.
+    Of one that is not for lesser sizes, or has none, only the time at the greatest is weighed.
     """
     found = [(*_times(problem, lesser, choice), choice) for choice in every]
     least = min(seconds for seconds, _, _ in found)
@@ -162,14 +163,18 @@ def _fastest_at_both(problem: Problem, lesser: Problem, every: Iterable[Choice])
     return next(choice for *times, choice in found if excess(*times) <= ALIKE * best)
 
 
-def _unless_brief(problem: Problem, lesser: Problem, tiles: Choice) -> Choice:
+def _unless_brief(problem: Problem, lesser: Problem | None, tiles: Choice) -> Choice:
     """Return *tiles*, unless these are brief, and something else takes half of their time or less.
 
-    Tiles of a few steps wait for latencies, which rows hide behind one another.  So do chains of
-    products: of theirs the times decide which.
+    Tiles of a few steps wait for latencies, which rows hide behind one another: products of float32
+    of 128 x 32 x 256 take 4.2 to 8.4 us, in tiles 8.4 to 9.4 (H200).  Predicted to be twice as fast
+    some are slower (257 x 129 x 33, transposed: 10.1 for 9.9).  So do chains of products: of theirs
+    the times decide which, where sizes are open.
     """
-    seconds, at_lesser = _times(problem, lesser, tiles)
     is_chain = tiles.template is product_chain.TEMPLATE
+    if is_chain and lesser is None:
+        return tiles
+    seconds, at_lesser = _times(problem, lesser, tiles)
     if seconds > (BRIEF_CHAIN_SECONDS if is_chain else BRIEF_SECONDS):
         return tiles
     if is_chain:
@@ -180,18 +185,20 @@ def _unless_brief(problem: Problem, lesser: Problem, tiles: Choice) -> Choice:
         return tiles
     other = _fastest_at_both(problem, lesser, every)
     other_seconds, other_at_lesser = _times(problem, lesser, other)
-    is_quick = 2 * other_seconds <= seconds
-    return other if is_quick and (at_lesser == inf or 2 * other_at_lesser <= at_lesser) else tiles
+    is_quick = QUICK * other_seconds <= seconds
+    if at_lesser != inf:
+        is_quick = is_quick and QUICK * other_at_lesser <= at_lesser
+    return other if is_quick else tiles
 
 
-def _times(problem: Problem, lesser: Problem, choice: Choice) -> tuple[float, float]:
+def _times(problem: Problem, lesser: Problem | None, choice: Choice) -> tuple[float, float]:
     """Return the seconds of *choice* for both; inf where it is not for lesser sizes.
 
     Tiles are for a problem iff they are among those offered.
     """
     template, config = choice.template, choice.config
     seconds = seconds_of(problem, template.schedule(problem, config))
-    if template.why_not(lesser) is not None:
+    if lesser is None or template.why_not(lesser) is not None:
         return seconds, inf
     if template in LIKELIEST and config not in template.space(lesser):
         return seconds, inf

@@ -37,6 +37,7 @@ LOAD_CYCLES = 40  # that a load waits for, from the first-level cache or shared 
 UNROLLED = 16  # terms that are unrolled
 OTHER_REGISTERS = 32
 IN_FLIGHT_BYTES = 32.0  # of a thread
+COPIES_AT_ONCE = 4  # vectors of factors that a thread has on their way to shared memory
 LINE_BYTES = 128
 CALL_STEPS = 16
 SERIAL_CYCLES = 2.0  # of an instruction of a warp that is alone on its scheduler
@@ -220,6 +221,7 @@ def chain_work(problem: Problem, share: Share, config: ChainConfig) -> Work:
     for task, times in share.tasks.items():
         counts.add(task, config, times)
     blocks, levels = share.blocks, levels_of(share.members)
+    copies = copied_bytes(problem, config) / (VECTOR_BYTES * config.threads * COPIES_AT_ONCE)
     return Work(
         blocks=blocks,
         threads=config.threads,
@@ -235,7 +237,7 @@ def chain_work(problem: Problem, share: Share, config: ChainConfig) -> Work:
         in_flight_bytes=IN_FLIGHT_BYTES,
         independent=float(min(4, config.rows * config.columns)),
         chain=Chain(
-            dram_loads=1, l2_loads=levels, block_barriers=levels, cycles=counts.cycles,
+            dram_loads=1, l2_loads=levels + copies, block_barriers=levels, cycles=counts.cycles,
         ),
         is_tiled=True,
         is_programmatic=problem.gpu.overlaps_kernels,

@@ -18,6 +18,7 @@ from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.loop_tree import LoopKind, Node, sequence
 from tcdsl.poly.scop import Access, Kind, Scop
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.padding import Spans
 from tcdsl.rewrites.scop.rfactor import (
     Partial,
 )
@@ -234,6 +235,8 @@ class Sketch:
     threads: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     points: int = 1  # of a thread, which share loads (arithmetic.py)
     in_registers: bool = False  # the sums of a chunk are accumulated apart, and stored once
+    # Of a sum: the indices whose ranges its registers have room for, at any open sizes.
+    whole: Mapping[str, Spans] = field(default_factory=dict)
     resident: tuple[str, ...] = ()  # arrays of which each thread keeps its part (residence.py)
     # Loops of a block, the first of what remains of all but the sums over them: what is resident is
     # so for one iteration of these.

@@ -15,6 +15,7 @@ from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.padding import clamped
 from tcdsl.rewrites.scop.rfactor import (
     Partial,
     coordinate_name,
@@ -85,6 +86,9 @@ class _Rewriting:
         if lanes or not chunks or self.sketch.in_registers:
             innermost = self.sketch.innermost.get(name)
             init_new, fold_new = self._factored(name, lanes, innermost, keeps_init=is_queued)
+            if name in self.sketch.whole and not lanes:
+                self.scop = clamped(self.scop, name, self.sketch.whole[name]) or self.scop
+                init_new = self.scop.by_name[init_new.name]
             for made in (init_new, fold_new):
                 self.sketch = _with_partial(self.scop, self.sketch, name, made, chunks)
             if not (chunks or is_queued) and init is not None and init.name in self.scop.by_name:

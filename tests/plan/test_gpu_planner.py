@@ -83,6 +83,7 @@ def test_rows_are_fused_and_fusion_can_be_switched_off(cuda_unit: MakeUnit) -> N
     assert len(apart.source.launches) == 3
 
 
+@pytest.mark.usefixtures("brief_tiles")
 def test_a_product_keeps_its_tiles(cuda_unit: MakeUnit) -> None:
     """What follows the product joins only if tiles stay."""
     source = """def f(float(M,K) A, float(K,N) B) -> (C, y) {

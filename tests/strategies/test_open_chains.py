@@ -27,7 +27,9 @@ from tests.strategies.stencil_programs import (
     HARRIS,
     JACOBI,
     JACOBI_3D,
+    RING,
     SHIFTED_BATCH,
+    TORUS,
     UNSHARP,
 )
 
@@ -44,6 +46,9 @@ CASES: dict[str, tuple[str, tuple[str, ...], list[list[tuple[int, ...]]]]] = {
     "jacobi in 3 axes": (JACOBI_3D, ("M",), [[(5, m, 11)] for m in (5, 9, 16)]),
     "edges": (EDGES, ("N",), [[(n,)] for n in (3, 8, 11, 16)]),
     "shifted": (SHIFTED_BATCH, ("N",), [[(n, 40)] for n in (3, 7, 16)]),
+    "torus rows": (TORUS, ("H",), [[(h, 21)] * 2 for h in (17, 23, 64)]),
+    "torus": (TORUS, ("H", "W"), [[(h, w)] * 2 for h, w in ((17, 40), (30, 19), (64, 64))]),
+    "ring": (RING, ("N",), [[(n,)] for n in (17, 19, 63, 64)]),
     "halves": (HALVES, ("N", "M"), [[(n, m)] * 2 for n, m in ((2, 4), (13, 16), (5, 9))]),
 }  # fmt: skip
 

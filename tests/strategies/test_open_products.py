@@ -3,6 +3,7 @@
 Results begin as NaN: a row that is not written, and one beyond the last that is, are seen.
 """
 
+import re
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,7 @@ LINEAR = """def f(bfloat16(M,K) A, bfloat16(N,K) B, float(N) b) -> (C) {
     C(m,n) = fmax(T(m,n) + b(n), 0)
 }"""
 BATCH = "def f(half(M,L,K) A, half(M,K,N) B) -> (C) { C(b,l,n) +=! A(b,l,k) * B(b,k,n) }"
+TRANSPOSED = "def f(half(M,K) A, half(K,N) B) -> (C) { C(n,m) +=! A(m,k) * B(k,n) }"
 TERMS = "def f(half(M,L) A, half(M,N) B) -> (C) { C(l,n) +=! A(m,l) * B(m,n) }"
 PRODUCTS: dict[str, tuple[str, dict[str, Any], list[Any], tuple[int, ...]]] = {
     "threads": (NT, WARPS, [("M", 72), (136, 72)], (17, 64, 33, 50)),
@@ -47,6 +49,10 @@ PRODUCTS: dict[str, tuple[str, dict[str, Any], list[Any], tuple[int, ...]]] = {
                              [("M", 72), ("M", 136)], (513, 1024, 600)),
     "chunks in last blocks": (NN, {**GROUPS, "chunks": 2, "is_finished": True},
                               [("M", 520), (520, 72)], (65, 256, 130)),
+    "rows in chunks": (TRANSPOSED, {**GROUPS, "chunks": 2}, [("M", 520), (520, 72)],
+                       (65, 256, 130)),
+    "rows in last blocks": (TRANSPOSED, {**GROUPS, "chunks": 2, "is_finished": True},
+                            [("M", 520), (520, 72)], (65, 256, 129)),
     "terms in chunks by threads": (TERMS, {**WARPS, "chunks": 8}, [("M", 72), ("M", 72)],
                                    (513, 1024, 666)),
     "terms by threads": (TERMS, {**WARPS, "stages": 2}, [("M", 72), ("M", 136)], (17, 32, 21)),
@@ -81,7 +87,21 @@ def test_products_with_an_open_size(name: str) -> None:
     exe = f.compile(*args, target="emulate", options=options, choices=choices)
     assert exe.opened == ("M",)
     assert "tc_mma<" in exe.source or "tc_wgmma<" in exe.source
+    if name.startswith("rows in "):  # what chunks leave has rows of whole tiles
+        assert re.search(r"tc_vstore(_twin)?\(&u0_C_part", exe.source)
     check_at_sizes(exe, f, partial(drawn, name), sizes)
+
+
+@pytest.mark.parametrize("is_finished", [False, True])
+def test_what_chunks_leave_has_whole_rows_at_one_odd_size(is_finished: bool) -> None:
+    f, args = tcdsl.define(TRANSPOSED).f, drawn("rows in chunks", 67)
+    kernel = f.compile(*args, target="emulate").kernels[0]["why"][0]
+    config = {**GROUPS, "chunks": 2, "is_finished": is_finished}
+    choice = {"kernel": kernel, "template": "tile_mma", **config}
+    choices = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
+    exe = f.compile(*args, target="emulate", choices=choices)
+    assert re.search(r"tc_vstore(_twin)?\(&u0_C_part", exe.source)
+    np.testing.assert_array_equal(exe(*args), f.reference(*args))
 
 
 def test_a_map_of_an_open_size_has_that_of_the_call() -> None:

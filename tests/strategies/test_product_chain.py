@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+import tcdsl
+from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.library import load
 from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
 from tcdsl.strategies.templates.product_chain import NAME
+from tcdsl.testing.random_inputs import values
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -161,3 +164,24 @@ def test_factors_that_are_copied(cuda_unit: MakeUnit, check_emulated: CheckAll) 
     every = (c.get("config") for c in weighed.candidates() if c["template"] == NAME)
     config = next(own for own in every if own and own["is_copied"])
     check_emulated([(TWO, shapes)], options=forced(weighed.kernel, **config))
+
+
+@pytest.mark.slow_but("D0")
+@pytest.mark.parametrize("opened", ["D0", "D1", "D2"])
+def test_sums_have_no_guards_of_an_open_axis(opened: str) -> None:
+    """What is beyond the size reads the last row that there is, and is not stored."""
+    f, options = tcdsl.define(KRONECKER).kronecker3, Options(dynamic_sizes=(opened,))
+    for size in (16, 7, 2):
+        shapes = [(size if f"D{d}" == opened else 16, 16) for d in range(3)]
+        shapes.append((5, 16, 16, 16))
+        args = [values(FLOAT32, shape, "real", n) for n, shape in enumerate(shapes)]
+        exe = f.compile(*args, target="emulate", options=options)
+        assert exe.opened == (opened,)
+        assert [k["template"] for k in exe.choices["kernels"]] == [NAME]
+        assert ("tc_min_i32" in exe.source) == (opened != "D2")  # along d2 there are blocks
+        tcdsl.testing.check(f, *args, targets="emulate", options=options)
+
+
+def test_sums_of_one_size_are_left_as_they_are(cuda_unit: MakeUnit) -> None:
+    """Reads under conditions would be taken for reads of all that a sum's loops reach."""
+    assert not cuda_unit(WAVENET, *wavenet_shapes(1, 8, 37, 9, 17, 3)).done.is_fallback

@@ -12,6 +12,8 @@ from tcdsl.poly.loop_tree import LoopKind, loops_of
 from tcdsl.poly.scop import Kind
 from tcdsl.schedule.placement import Space
 
+pytestmark = pytest.mark.usefixtures("brief_tiles")  # small products
+
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
 

@@ -125,6 +125,12 @@ def as_factor(value: Codeable) -> Code:
     return factor if is_word else Paren(factor)
 
 
+def as_term(value: Codeable) -> Code:
+    """Return *value* as it may stand beside a ``+``: a choice would take what is before it."""
+    term = code(value)
+    return Paren(term) if isinstance(term, Choice) else term
+
+
 def number(value: Code | None) -> int | None:
     """Return the integer that *value* is, if it is one as written."""
     text = value.text if isinstance(value, Literal) else ""

@@ -9,6 +9,7 @@ from tcdsl.codegen.ast.build import (
     ZERO,
     address,
     as_factor,
+    as_term,
     binary,
     both,
     call,
@@ -574,7 +575,7 @@ def _row_start(skew: Skew, indices: Sequence[Code]) -> Code:
 
 def _terms(indices: Sequence[Code], strides: Sequence[int | Code]) -> list[Code]:
     return [
-        at if stride == 1 else binary(as_factor(at), "*", stride)
+        as_term(at) if stride == 1 else binary(as_factor(at), "*", stride)
         for at, stride in zip(indices, strides, strict=True)
         if stride != 0
     ]

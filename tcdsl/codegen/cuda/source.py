@@ -124,22 +124,32 @@ class Launch:
 
         :arg places: { offset in the workspace -> that at these sizes }.
         """
-        has_maps = self.has_open_maps
-        if not (any(self.counts) or places or has_maps or self.shared_counts):
+        if not (self.is_open or places):
             return self
-        grid = (
+        parameters = tuple([_at(parameter, places, integers) for parameter in self.parameters])
+        return replace(
+            self, grid=self.grid_at(integers), shared_bytes=self.shared_at(integers),
+            parameters=parameters, shared_counts=(),
+        )  # fmt: skip
+
+    def grid_at(self, integers: Sequence[int]) -> Dim3:
+        """Return the blocks at the open sizes among *integers*, one at least."""
+        x, y, z = [
             min(most, max(1, largest(counts, integers))) if counts else most
             for most, counts in zip(self.grid, self.counts, strict=True)
-        )
-        parameters = self.parameters
-        if places or has_maps:
-            parameters = tuple([_at(parameter, places, integers) for parameter in parameters])
-        # Made as it is, for the first call at a size waits: `replace` takes three times as long.
-        shared = self.shared_bytes - sum([own.idle_bytes(integers) for own in self.shared_counts])
-        return Launch(
-            self.name, _dim3(grid), self.block, shared, parameters, self.label, self.why,
-            self.cluster, self.overlap, self.counts, self.is_cooperative,
-        )  # fmt: skip
+        ]
+        return x, y, z
+
+    def shared_at(self, integers: Sequence[int]) -> int:
+        """Return the bytes of shared memory at the open sizes among *integers*."""
+        if not self.shared_counts:
+            return self.shared_bytes
+        return self.shared_bytes - sum([own.idle_bytes(integers) for own in self.shared_counts])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its grid, its shared memory or a map depend on the sizes of a call."""
+        return bool(any(self.counts) or self.shared_counts or self.has_open_maps)
 
     @property
     def has_open_maps(self) -> bool:

@@ -15,7 +15,7 @@ import islpy as isl
 
 from tcdsl.codegen.cuda.copies import copy_of, is_whole
 from tcdsl.costmodel.locality import access_stride, array_strides, runs_of, stride_divisors
-from tcdsl.lang.comprehension import Binary, Expr, walk
+from tcdsl.lang.comprehension import Binary, Call, Expr, walk
 from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Loop, statements_of, values_of
 from tcdsl.poly.lowering import builder_of, evaluated, guarded_loads, row_start
@@ -156,9 +156,16 @@ def is_run(
 
 
 def _divides(access: Access) -> bool:
-    """Return whether a subscript has a quotient or a remainder: of one index's several digits."""
+    """Return whether a subscript has a quotient or a remainder: of one index's several digits.
+
+    Or a bound of an index, as it has beyond an array's open end.
+    """
     exprs = (node for subscript in access.subscripts for node in walk(subscript))
-    return any(isinstance(node, Binary) and node.op in ("/", "%") for node in exprs)
+    return any(
+        (isinstance(node, Binary) and node.op in ("/", "%"))
+        or (isinstance(node, Call) and node.function == "min")
+        for node in exprs
+    )
 
 
 def address_of(

@@ -1,14 +1,15 @@
 """Specialisation: what a comprehension's functions of the sizes are at given ones.
 
-At many sizes each function is compiled to closures once:
+At many sizes each function is compiled to one of Python once:
 
-    [N, K] -> { [(N - K + 1)] }     --->     lambda sizes: sizes[0] - sizes[1] + 1
+    [N, K] -> { [(N - K + 1)] }     --->     lambda v: ((v[0] - v[1]) + 1,)
 
-isl evaluates a function at a point in some microseconds, and a program has dozens of them; a
-closure takes a tenth of one.  The first sizes are left to isl: most functions never see others.
+isl evaluates a function at a point in some microseconds, and a program has dozens of them; Python
+takes a tenth of one.  The first sizes are left to isl: most functions never see others.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, cast
 
 import islpy as isl
 
@@ -28,8 +29,8 @@ from tcdsl.lang.ranges.isl_bounds import ISL_LOCK
 from tcdsl.lang.ranges.size_functions import evaluate, holds_at, set_to_expr, to_expr
 from tcdsl.records import dataclass
 
-Values = tuple[int, ...]  # of the size symbols, in order
-Evaluator = Callable[[Values], int]
+Values = Sequence[int]  # of the size symbols, in order
+Evaluator = Callable[[Values], Any]  # a tuple of numbers, or whether a condition holds
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -96,12 +97,13 @@ class Specialiser:
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
-    """The closures: conditions, (lower, upper) by index and statement, boxes by tensor."""
+    """The functions: conditions, (lower, upper) by index and statement, boxes by tensor."""
 
+    holds: Evaluator  # whether all conditions do
     conditions: tuple[Evaluator, ...]
-    ranges: tuple[tuple[tuple[str, Evaluator, Evaluator], ...], ...]
-    origins: tuple[tuple[str, tuple[Evaluator, ...]], ...]
-    shapes: tuple[tuple[str, tuple[Evaluator, ...]], ...]
+    ranges: tuple[tuple[tuple[str, Evaluator], ...], ...]
+    origins: Mapping[str, Evaluator]
+    shapes: Mapping[str, Evaluator]
     narrowings: tuple[Narrowing, ...]
 
     def shapes_at(
@@ -109,95 +111,84 @@ class _Compiled:
     ) -> Shapes:
         if self.narrowings:  # they depend on the ranges of indices
             return self.at(c, sizes).shapes
-        values = tuple([sizes[name] for name in c.sizes])
+        values = [sizes[name] for name in c.sizes]
         self._require(c, values, sizes)
-        return {n: tuple([f(values) for f in each]) for n, each in self.shapes if n in names}
+        return {name: self.shapes[name](values) for name in names}
 
     def _require(self, c: Comprehension, values: Values, sizes: Mapping[str, int]) -> None:
+        if self.holds(values):
+            return
         for holds, precondition in zip(self.conditions, c.preconditions, strict=True):
             if not holds(values):
                 raise precondition.error(sizes)
 
     def at(self, c: Comprehension, sizes: Mapping[str, int]) -> Specialisation:
-        values = tuple(sizes[name] for name in c.sizes)
+        values = [sizes[name] for name in c.sizes]
         self._require(c, values, sizes)
         special = Specialisation(
             sizes=dict(sizes),
             ranges=tuple(
-                {index: range(lower(values), upper(values)) for index, lower, upper in each}
-                for each in self.ranges
+                {index: range(*bounds(values)) for index, bounds in each} for each in self.ranges
             ),
-            origins={name: tuple(f(values) for f in each) for name, each in self.origins},
-            shapes={name: tuple(f(values) for f in each) for name, each in self.shapes},
+            origins={name: origin(values) for name, origin in self.origins.items()},
+            shapes={name: shape(values) for name, shape in self.shapes.items()},
         )
         require_fitting(c, self.narrowings, special)
         return special
 
 
 def _compiled(c: Comprehension) -> _Compiled:
-    positions = {name: position for position, name in enumerate(c.sizes)}
+    places = {name: f"v[{position}]" for position, name in enumerate(c.sizes)}
 
-    def function(value: isl.PwAff) -> Evaluator:
-        return evaluator(to_expr(value), positions)
+    def values(functions: Sequence[isl.PwAff]) -> Evaluator:
+        texts = [python_text(to_expr(function), places) for function in functions]
+        return _function(f"({''.join(f'{text}, ' for text in texts)})")
 
+    conditions = [python_text(set_to_expr(p.holds), places) for p in c.preconditions]
     tensors = c.tensors.values()
     return _Compiled(
-        tuple(evaluator(set_to_expr(p.holds), positions) for p in c.preconditions),
+        _function(" and ".join(conditions) or "True"),
+        tuple(map(_function, conditions)),
         tuple(
-            tuple(
-                (index, function(lower), function(upper))
-                for index, (lower, upper) in zip(s.indices, s.ranges, strict=True)
-            )
+            tuple((index, values(both)) for index, both in zip(s.indices, s.ranges, strict=True))
             for s in c.statements
         ),
-        tuple((t.name, tuple(map(function, t.origin))) for t in tensors),
-        tuple((t.name, tuple(map(function, t.extents))) for t in tensors),
+        {t.name: values(t.origin) for t in tensors},
+        {t.name: values(t.extents) for t in tensors},
         narrowings(c),
     )
 
 
-def evaluator(expr: Expr, positions: Mapping[str, int]) -> Evaluator:
-    """Return *expr*, an expression of sizes, as a function of their values.
+def _function(text: str) -> Evaluator:
+    """Return the function of the sizes' values ``v`` that *text* is, made of numbers alone."""
+    return cast(Evaluator, eval(f"lambda v: {text}", {"__builtins__": {}, "min": min, "max": max}))
 
-    :arg positions: where each size's value stands in the argument.
+
+def python_text(expr: Expr, places: Mapping[str, str]) -> str:
+    """Return *expr*, an expression of sizes, as one of Python.
+
+    :arg places: the text for each size.
     """
 
-    def node(expr: Expr, operands: tuple[Evaluator, ...]) -> Evaluator:
-        return _node(expr, operands, positions)
+    def node(expr: Expr, operands: tuple[str, ...]) -> str:
+        match expr:
+            case Const(value=value):
+                return str(int(value))
+            case Size(name=name):
+                return places[name]
+            case Binary(op=op):
+                return f"({operands[0]} {_OPERATORS[op]} {operands[1]})"
+            case Call(function="min" | "max" as name):
+                return f"{name}({', '.join(operands)})"
+            case Select():
+                where, a, b = operands
+                return f"({a} if {where} else {b})"
+            case _:
+                raise AssertionError(f"{expr!r} is no function of sizes")
 
     return fold(expr, node)
 
 
-def _node(expr: Expr, operands: tuple[Evaluator, ...], positions: Mapping[str, int]) -> Evaluator:
-    match expr:
-        case Const(value=value):
-            number = int(value)
-            return lambda values: number
-        case Size(name=name):
-            position = positions[name]
-            return lambda values: values[position]
-        case Binary(op=op):
-            return _OPERATORS[op](*operands)
-        case Call(function="min"):
-            a, b = operands
-            return lambda values: min(a(values), b(values))
-        case Call(function="max"):
-            a, b = operands
-            return lambda values: max(a(values), b(values))
-        case Select():
-            where, a, b = operands
-            return lambda values: a(values) if where(values) else b(values)
-        case _:
-            raise AssertionError(f"{expr!r} is no function of sizes")
-
-
-_OPERATORS: dict[str, Callable[[Evaluator, Evaluator], Evaluator]] = {
-    "+": lambda a, b: lambda values: a(values) + b(values),
-    "-": lambda a, b: lambda values: a(values) - b(values),
-    "*": lambda a, b: lambda values: a(values) * b(values),
-    "/": lambda a, b: lambda values: a(values) // b(values),
-    "==": lambda a, b: lambda values: a(values) == b(values),
-    ">=": lambda a, b: lambda values: a(values) >= b(values),
-    "&&": lambda a, b: lambda values: a(values) and b(values),
-    "||": lambda a, b: lambda values: a(values) or b(values),
-}
+_OPERATORS = {
+    "+": "+", "-": "-", "*": "*", "/": "//", "==": "==", ">=": ">=", "&&": "and", "||": "or",
+}  # fmt: skip

@@ -19,10 +19,14 @@ from weakref import WeakKeyDictionary
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Index
+from tcdsl.lang.comprehension import Call, Expr, Index, Load, Select, walk
+from tcdsl.lang.ranges.size_functions import extent_expr
+from tcdsl.lang.rewrite import rewrite
+from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.isl_utils import Extent, dim_bounds, minus, within_bounds
 from tcdsl.poly.lowering import access, builder_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
+from tcdsl.rewrites.scop.assignment import with_own_reads
 
 Spans = Mapping[str, tuple[int, Extent]]  # index -> its first value, and the one after its last
 NONE: Spans = MappingProxyType({})
@@ -61,6 +65,39 @@ def padded(scop: Scop, name: str, spans: Spans, terms: Spans = NONE) -> Scop | N
     wide = replace(scop, arrays={**scop.arrays, target.name: grown})
     new = {s.name: _on(wide, s, domain) for s in statements if (domain := domains[s.name])}
     return wide.with_statements(tuple(new.get(s.name, s) for s in scop.statements))
+
+
+def clamped(scop: Scop, name: str, spans: Spans) -> Scop | None:
+    """Return *scop* like :func:`padded`, for operands that no copies bring; None: not legal.
+
+    C[m] += A[m,k] * B[k]   m < M     --->     C[m] += A[min(m, M - 1), k] * B[k]   m < 16
+
+    What is outside reads the last of what there is.  A range is empty for no sizes, and nothing is
+    read under a condition: what guards tell of reads is not known of the others.
+    """
+    updates = scop.by_name[name]
+    dims = {index: updates.indices.index(index) for index in spans if index in updates.indices}
+    ends = {n: dim_bounds(updates.domain, dim, scop.context)[1] for n, dim in dims.items()}
+
+    def change(node: Expr) -> Expr:
+        if not isinstance(node, Load):
+            return node
+        return replace(node, subscripts=tuple(rewrite(s, near) for s in node.subscripts))
+
+    def near(node: Expr) -> Expr:
+        if not isinstance(node, Index) or node.name not in ends:
+            return node
+        return Call("min", (node, extent_expr(minus(ends[node.name], 1))), INT32)
+
+    nodes = [] if updates.value is None else list(walk(updates.value))
+    is_plain = not any(isinstance(node, Select) for node in nodes) and not updates.conditions
+    if updates.value is None or not is_plain:
+        return None
+    if any(node.dtype != INT32 for node in nodes if isinstance(node, Index)):
+        return None
+    own = with_own_reads(scop, replace(updates, value=rewrite(updates.value, change)))
+    inside = scop.with_statements(tuple(own if s is updates else s for s in scop.statements))
+    return padded(inside, name, spans)
 
 
 def _initialises(statement: Statement, updates: Statement) -> bool:

@@ -11,27 +11,39 @@ All reads of h are at constant distances then, as those of a chain of stencils a
 h, a temporary, for all of [0, N), from what does not change before h is read; and each read of h is
 at i + c, or at (i + c) % N, of indices i of a plain statement; then h(i) is what it was at i % N.
 A halo has a period at most.  The last arrays first: their halos may read others around the ends.
+
+Of an open size remainders are comparisons (``lang/remainders``), and halos end at functions of it.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from math import prod
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, walk
+from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Size, walk
+from tcdsl.lang.ranges.affine import Builder
+from tcdsl.lang.remainders import Around, compared_of
 from tcdsl.lang.rewrite import plus, rewrite
 from tcdsl.lang.types.dtypes import INT32, DType
-from tcdsl.poly.isl_utils import constant_bounds, points_of_box, within
+from tcdsl.poly.isl_utils import (
+    Extent,
+    dim_bounds,
+    greatest,
+    minus,
+    number_if_constant,
+    within_bounds,
+)
 from tcdsl.poly.lowering import access, builder_of
-from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.poly.open_remainders import MOST_PERIOD, as_comparison
+from tcdsl.poly.scop import Array, Kind, Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import with_own_reads
 from tcdsl.rewrites.scop.distances import index_and_distance, number_of
 from tcdsl.rewrites.scop.recomputation import is_temporary, writers_and_users
 
-MOST_PERIOD = (1 << 31) // 3  # an index, a distance and a period more are an int32
 _OWN = "'"  # ends the name of an index that stays as it is
+_NO_HALO = (0, 0)
+Halo = tuple[int, int]  # of a dimension: its first index, and what lies behind its last one
 
 
 def with_periodic_halos(scop: Scop, arrays: Collection[str] | None = None) -> Scop:
@@ -56,24 +68,41 @@ def _with_halo(scop: Scop, writer: Statement) -> Scop:
     if not is_temporary(scop, writer) or not _is_plain(writer) or writer.domain.is_empty():
         return scop
     array = scop.arrays[writer.write.array]
-    shape = [extent for extent in array.shape if isinstance(extent, int)]
     writers, users = writers_and_users(scop, array.name)
-    if array.origin != (0,) * array.rank or len(shape) < array.rank or len(writers) > 1:
+    if array.origin != (0,) * array.rank or len(writers) > 1:
         return scop
     if not all(map(_is_plain, users)) or writer in users or _changes(scop, writer):
         return scop
-    if points_of_box(writer.domain) != prod(shape) or max(shape, default=0) > MOST_PERIOD:
+    if not _is_whole(scop, writer, array):
         return scop
-    bounds = _bounds(scop, array.name, users, shape)
-    if bounds is None:
+    halos = _halos(scop, array, users)
+    found = None if halos is None else _around(scop, writer, array, halos)
+    if halos is None or found is None:
         return scop
-    origin = tuple(first for first, _ in bounds)
-    extents = tuple(last - first + 1 for first, last in bounds)
+    origin = tuple(first for first, _ in halos)
+    dims = zip(array.shape, halos, strict=True)
+    extents = tuple(minus(extent, first - behind) for extent, (first, behind) in dims)
     arrays = {**scop.arrays, array.name: replace(array, origin=origin, shape=extents)}
     wide = replace(scop, arrays=arrays)
-    new = {user.name: _at_distances(wide, user, array.name, shape) for user in users}
-    new[writer.name] = _around(wide, writer, shape, bounds)
+    new = {user.name: _at_distances(wide, user, array) for user in users}
+    new[writer.name] = _with_accesses(wide, found)
     return wide.with_statements(tuple(new.get(s.name, s) for s in wide.statements))
+
+
+def _is_whole(scop: Scop, writer: Statement, array: Array) -> bool:
+    """Return whether *writer* assigns all of *array*, whose extents are small enough."""
+    most = [greatest(extent) for extent in array.shape]
+    if any(extent is None or extent > MOST_PERIOD for extent in most):
+        return False
+    return _box(scop, writer, array, [_NO_HALO] * array.rank).is_equal(writer.domain)
+
+
+def _box(scop: Scop, writer: Statement, array: Array, halos: Sequence[Halo]) -> isl.Set:
+    """Return the instances of *writer* for all of *array* and its *halos*."""
+    domain = isl.Set.universe(writer.domain.get_space()).intersect_params(scop.context)
+    for dim, (first, behind) in enumerate(halos):
+        domain = within_bounds(domain, dim, first, minus(array.shape[dim], -behind))
+    return domain
 
 
 def _changes(scop: Scop, writer: Statement) -> bool:
@@ -92,31 +121,40 @@ def _is_plain(statement: Statement) -> bool:
     )
 
 
-def _bounds(
-    scop: Scop, array: str, users: Sequence[Statement], shape: Sequence[int]
-) -> list[tuple[int, int]] | None:
-    """Return the first and the last index of each dimension of *array*, with its halo.
+def _halos(scop: Scop, array: Array, users: Sequence[Statement]) -> list[Halo] | None:
+    """Return the halo of each dimension of *array*.
 
     None if *users* read at other places than i + c and (i + c) % N, or never beyond the ends.
     """
-    whole = [(0, extent - 1) for extent in shape]
-    read_at, around = list(whole), [False] * len(shape)
+    read_at, around = [_NO_HALO] * array.rank, [False] * array.rank
     for user in users:
-        ends = {name: constant_bounds(user.domain, n) for n, name in enumerate(user.indices)}
-        for load in _loads(user, array):
+        ends = {n: dim_bounds(user.domain, d, scop.context) for d, n in enumerate(user.indices)}
+        for load in _loads(user, array.name):
             for dim, subscript in enumerate(load.subscripts):
-                read = _read(subscript, shape[dim], scop.sizes)
-                own = ends.get(read.index) if read is not None else None
-                if read is None or own is None:
+                read = _read(subscript, array.shape[dim], scop)
+                if read is None or read.index not in ends:
                     return None
-                low, high = (end + read.distance for end in own)
-                read_at[dim] = min(read_at[dim][0], low), max(read_at[dim][1], high)
+                first, end = ends[read.index]
+                behind = _difference(scop, end, array.shape[dim])
+                if not isinstance(first, int) or behind is None:
+                    return None
+                low, high = read_at[dim]
+                read_at[dim] = min(low, first + read.distance), max(high, behind + read.distance)
                 around[dim] |= read.around
     # A guard keeps what is read beside it within the ends: along such dimensions nothing changes.
-    dims = zip(read_at, whole, around, strict=True)
-    found = [places if is_around else own for places, own, is_around in dims]
-    is_near = all(-n <= low and high < 2 * n for (low, high), n in zip(found, shape, strict=True))
-    return found if is_near and found != whole else None
+    dims = zip(read_at, around, strict=True)
+    found = [halo if is_around else _NO_HALO for halo, is_around in dims]
+    least = [e if isinstance(e, int) else int(e.min_val().to_python()) for e in array.shape]
+    is_near = all(-n <= low and high <= n for (low, high), n in zip(found, least, strict=True))
+    return found if is_near and any(halo != _NO_HALO for halo in found) else None
+
+
+def _difference(scop: Scop, one: Extent, other: Extent) -> int | None:
+    """Return ``one - other`` if it is one number for all open sizes."""
+    found = minus(one, other)
+    if not isinstance(found, int):
+        found = number_if_constant(found, scop.context)
+    return found if isinstance(found, int) else None
 
 
 def _loads(statement: Statement, array: str) -> Iterator[Load]:
@@ -126,29 +164,46 @@ def _loads(statement: Statement, array: str) -> Iterator[Load]:
             yield node
 
 
-def _read(expr: Expr, period: int, sizes: Mapping[str, int | None]) -> _Read | None:
+def _read(expr: Expr, period: Extent, scop: Scop) -> _Read | None:
     """Return how *expr* reads a dimension of *period* elements, None if in another way."""
     match expr:
-        case Binary(op="%", left=left, right=right) if number_of(right, sizes) == period:
-            found = index_and_distance(left, sizes)
+        case Binary(op="%", left=left, right=right) if (
+            isinstance(period, int) and number_of(right, scop.sizes) == period
+        ):
+            found = index_and_distance(left, scop.sizes)
             if found is None:
                 return None
             nearest = (found[1] + period // 2) % period - period // 2
             return _Read(found[0], nearest, around=True)
-    found = index_and_distance(expr, sizes)
+    around = compared_of(expr, scop.sizes)
+    if around is not None and around.size == _size_of(period, scop):
+        return _Read(around.index, around.distance, around=True)
+    found = index_and_distance(expr, scop.sizes)
     return None if found is None else _Read(*found, around=False)
 
 
-def _at_distances(scop: Scop, user: Statement, array: str, shape: Sequence[int]) -> Statement:
+def _size_of(extent: Extent, scop: Scop) -> str | None:
+    """Return the open size that *extent* is, None if it is something else."""
+    if isinstance(extent, int):
+        return None
+    builder = Builder(scop.context.get_space(), scop.sizes)
+    for name in (name for name, value in scop.sizes.items() if value is None):
+        size = builder.affine(Size(name))
+        if size is not None and _difference(scop, extent, size) == 0:
+            return name
+    return None
+
+
+def _at_distances(scop: Scop, user: Statement, array: Array) -> Statement:
     """Return *user* with loads of *array* around its ends at places beyond them."""
 
     def change(node: Expr) -> Expr:
-        if not isinstance(node, Load) or node.tensor != array:
+        if not isinstance(node, Load) or node.tensor != array.name:
             return node
         subscripts = []
-        for subscript, period in zip(node.subscripts, shape, strict=True):
-            read = _read(subscript, period, scop.sizes)
-            assert read is not None, "_bounds"
+        for subscript, period in zip(node.subscripts, array.shape, strict=True):
+            read = _read(subscript, period, scop)
+            assert read is not None, "_halos"
             moved = plus(Index(read.index, subscript.dtype), Const(read.distance, INT32))
             subscripts.append(moved if read.around else subscript)
         return replace(node, subscripts=tuple(subscripts))
@@ -157,26 +212,50 @@ def _at_distances(scop: Scop, user: Statement, array: str, shape: Sequence[int])
     return with_own_reads(scop, replace(user, value=rewrite(user.value, change)))
 
 
-def _around(
-    scop: Scop, writer: Statement, shape: Sequence[int], bounds: Sequence[tuple[int, int]]
-) -> Statement:
-    """Return *writer* for all indices in *bounds*, modulo their periods where these are wider."""
-    wide = zip(writer.indices, shape, bounds, strict=True)
-    periods = {name: extent for name, extent, found in wide if found != (0, extent - 1)}
+def _around(scop: Scop, writer: Statement, array: Array, halos: Sequence[Halo]) -> Statement | None:
+    """Return *writer* for all of *array* and its *halos*, modulo the periods where there are some.
+
+    Its accesses are still those of before.  None: a value is too far beyond the ends.
+    """
+    domain = _box(scop, writer, array, halos)
+    builder = builder_of(writer.indices, writer.name, scop.sizes)
+    dims = zip(writer.indices, array.shape, halos, strict=True)
+    extents = {name: extent for name, extent, halo in dims if halo != _NO_HALO}
+    periods = {name: _size_of(extent, scop) or extent for name, extent in extents.items()}
+    is_far = False
+
+    def remainder(index: str, distance: int, dtype: DType) -> Expr:
+        """(i + c) % N, also of i from -N on; the index stays as it is."""
+        nonlocal is_far
+        match periods[index]:
+            case int(period):
+                moved = plus(Index(index + _OWN, dtype), Const(distance % period + period, INT32))
+                return Binary("%", moved, Const(period, dtype), dtype)
+            case str(size):
+                found = as_comparison(Around(index, distance, size), dtype, builder, domain)
+                if found is not None:
+                    return rewrite(found, kept)
+        is_far = True
+        return Index(index, dtype)
+
+    def kept(node: Expr) -> Expr:
+        return replace(node, name=node.name + _OWN) if isinstance(node, Index) else node
 
     def of_remainder(node: Expr) -> Expr:
-        """(i + c) % N is (i + c + N) % N, also of i from -N on."""
+        around = compared_of(node, scop.sizes)
+        if around is not None and periods.get(around.index) == around.size:
+            return remainder(around.index, around.distance, node.dtype)
         match node:
             case Binary(op="%", left=left, right=right):
                 found = index_and_distance(left, scop.sizes)
                 period = None if found is None else periods.get(found[0])
                 if found and period is not None and number_of(right, scop.sizes) == period:
-                    return _remainder(found[0], found[1], period, node.dtype)
+                    return remainder(*found, node.dtype)
         return node
 
     def of_index(node: Expr) -> Expr:
         if isinstance(node, Index) and node.name in periods:
-            return _remainder(node.name, 0, periods[node.name], node.dtype)
+            return remainder(node.name, 0, node.dtype)
         return node
 
     def renamed(node: Expr) -> Expr:
@@ -186,15 +265,11 @@ def _around(
 
     assert writer.value is not None
     value = rewrite(rewrite(rewrite(writer.value, of_remainder), of_index), renamed)
-    domain = isl.Set.universe(writer.domain.get_space())
-    for dim, ends in enumerate(bounds):
-        domain = within(domain, isl.dim_type.set, dim, *ends)
+    return None if is_far else replace(writer, domain=domain, value=value)
+
+
+def _with_accesses(scop: Scop, writer: Statement) -> Statement:
+    """Return *writer* with the accesses that it has in *scop*."""
     builder = builder_of(writer.indices, writer.name, scop.sizes)
-    write = access(builder, writer.write.array, writer.write.subscripts, scop.arrays, domain)
-    return with_own_reads(scop, replace(writer, domain=domain, value=value, write=write))
-
-
-def _remainder(index: str, distance: int, period: int, dtype: DType) -> Expr:
-    """Return ``(index + distance) % period`` for an index from -period on, which stays as it is."""
-    moved = plus(Index(index + _OWN, dtype), Const(distance % period + period, INT32))
-    return Binary("%", moved, Const(period, dtype), dtype)
+    write = access(builder, writer.write.array, writer.write.subscripts, scop.arrays, writer.domain)
+    return with_own_reads(scop, replace(writer, write=write))

@@ -10,6 +10,9 @@ same wherever it is computed) and every element that is read was written.  It pa
 most one input as large as the temporary, if the operations are few and cheap, and if no element is
 read more often than there are elements.  Rounding to the temporary's type is kept.
 
+A *number* that is computed from inputs that are numbers, as a mean's ``d_loss / B`` is, is a kernel
+of one thread; assignments that read it compute it, each thread once.
+
 A *conversion* to a float of more bits, which rounds nothing, is made wherever it is read, however
 often: ``s(i,j) = float32(y(i,j))`` as a factor of a product would hide that y is of a half type.
 
@@ -178,19 +181,39 @@ def _is_cheap(scop: Scop, producer: Statement) -> bool:
         return False
     assert producer.value is not None
     array = scop.arrays[producer.write.array]
-    if not all(map(_is_plain, walk(producer.value))):
-        return False
     written = {write.array for s in scop.statements for write in s.writes}
     sources = [scop.arrays[read.array] for read in producer.reads]
     if any(a.name in written or not a.is_input for a in sources):
         return False
-    large = {a.name for a in sources if a.rank >= array.rank}
     writers, users = writers_and_users(scop, array.name)
+    if array.rank == 0:
+        return writers == [producer] and _is_few(producer.value) and _are_assigned(scop, producer)
+    if not all(map(_is_plain, walk(producer.value))):
+        return False
+    large = {a.name for a in sources if a.rank >= array.rank}
     return (
         len(large) <= 1
         and len(users) >= 2
         and writers == [producer]
         and _may_move(scop, producer, users)
+    )
+
+
+def _is_few(value: Expr) -> bool:
+    """Return whether *value* takes few operations, and no function."""
+    nodes = list(walk(value))
+    operations = sum(isinstance(node, (Binary, Unary, Select)) for node in nodes)
+    return operations <= MOST_OPERATIONS and not any(isinstance(node, Call) for node in nodes)
+
+
+def _are_assigned(scop: Scop, producer: Statement) -> bool:
+    """Return whether all that read what *producer* writes are assignments that may compute it.
+
+    A sum would compute it in every term, and products have operands that are no expressions.
+    """
+    _, users = writers_and_users(scop, producer.write.array)
+    return bool(users) and all(
+        user.kind is Kind.ASSIGN and _can_read(scop, producer, user) for user in users
     )
 
 

@@ -190,7 +190,7 @@ class DeviceCall:
             return
         loaded = self.loaded
         arrays = self._select([*pointers, *addresses])
-        if self._updated or loaded.manifest.workspace_bytes:
+        if self._updated or loaded.workspace_bytes:
             self._start_with_memory(args, pointers, addresses, arrays, stream)
         else:
             loaded.launch((*arrays, *self._tail), stream)
@@ -206,8 +206,8 @@ class DeviceCall:
         stream: int,
     ) -> None:
         """Fill the outputs that are inputs too, and launch with a workspace."""
-        manifest = self.loaded.manifest
-        temporaries = Temporaries(self.context, self.loaded.state, self.library, stream)
+        loaded = self.loaded
+        temporaries = Temporaries(self.context, loaded.state, self.library, stream)
         try:
             for position, output in self._updated:
                 copy_to_output(
@@ -215,13 +215,13 @@ class DeviceCall:
                     addresses[output], temporaries,
                 )  # fmt: skip
             scratch: list[int] = []
-            if manifest.workspace_bytes:
+            if loaded.workspace_bytes:
                 base = temporaries.take(
-                    manifest.workspace_bytes, "the workspace", _WORKSPACE_ADVICE,
-                    has_tickets=manifest.has_tickets,
+                    loaded.workspace_bytes, "the workspace", _WORKSPACE_ADVICE,
+                    has_tickets=loaded.manifest.has_tickets,
                 )  # fmt: skip
-                scratch = [base + offset for offset in manifest.offsets]
-            self.loaded.launch((*arrays, *scratch, *self._tail), stream)
+                scratch = [base + offset for offset in loaded.offsets]
+            loaded.launch((*arrays, *scratch, *self._tail), stream)
         finally:
             temporaries.give_back()
 
@@ -261,27 +261,28 @@ class DeviceCall:
         for target in targets:
             if target.is_given and not self.outputs.may_write(target, self._operands, pointers):
                 return None
-        manifest, block, scratch = self.loaded.manifest, None, []
-        size_bytes = manifest.workspace_bytes + _NUMBER_BYTES * len(numbers)
+        loaded, has_tickets = self.loaded, self.loaded.manifest.has_tickets
+        block, scratch = None, list[int]()
+        size_bytes = loaded.workspace_bytes + _NUMBER_BYTES * len(numbers)
         if size_bytes:
             # Of its own: calls of it on two streams at once would race for the results anyway.
             stream = self.library.stream(self.context.ordinal, args)
-            if (numbers or manifest.has_tickets) and libcuda.is_capturing(stream):
+            if (numbers or has_tickets) and libcuda.is_capturing(stream):
                 return None
-            block = self.loaded.state.pool.new_block(
-                size_bytes, stream, "the workspace", has_tickets=manifest.has_tickets
+            block = loaded.state.pool.new_block(
+                size_bytes, stream, "the workspace", has_tickets=has_tickets
             )
-            scratch = [block.address + offset for offset in manifest.offsets]
+            scratch = [block.address + offset for offset in loaded.offsets]
             for place, n in enumerate(numbers):
                 operand = self._operands[n]
                 value = host_scalar(args[n], operand.dtype, f"argument {operand.name!r}")
-                pointers[n] = block.address + manifest.workspace_bytes + _NUMBER_BYTES * place
+                pointers[n] = block.address + loaded.workspace_bytes + _NUMBER_BYTES * place
                 libcuda.write_value(pointers[n], value.tobytes(), stream)
-            if numbers or manifest.has_tickets:
+            if numbers or has_tickets:
                 libcuda.synchronize(stream)  # calls may be on other streams
         arrays = self._select([*pointers, *(target.address for target in targets)])
         objects = [target.x for target in targets]
-        steps = [] if self.outputs.are_empty else self.loaded.steps
+        steps = [] if self.outputs.are_empty else loaded.steps
         slots = (*arrays, *scratch, *self._tail)
-        call = BoundCall(self.loaded, self.library, steps, slots, (args, objects), block)
+        call = BoundCall(loaded, self.library, steps, slots, (args, objects), block)
         return call.run_and_wait if self.library.waits else call.run

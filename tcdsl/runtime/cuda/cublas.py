@@ -24,7 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tcdsl.codegen.cuda.source import Launch, LibraryCall
+from tcdsl.codegen.cuda.source import LibraryCall
 from tcdsl.costmodel.matrix_products import SIZES, Matrix, leading_dimension
 from tcdsl.errors import CUDA_FAILED, LIBRARY_MISSING, TCError
 from tcdsl.runtime.cuda import libcuda
@@ -204,7 +204,7 @@ class ProductStep:
         self._offsets = [matrix.offset * SIZES[matrix.dtype] for matrix, _ in product.matrices]
         self._algorithms: dict[tuple[int, int, int], Any] = {}  # references to them
 
-    def at(self, launch: Launch | None) -> "ProductStep":
+    def at(self, integers: Sequence[int]) -> "ProductStep":
         """Return the step itself: it has no grid."""
         return self
 

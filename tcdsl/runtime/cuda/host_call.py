@@ -37,13 +37,13 @@ def run_on_host_arrays(
                     dense = np.ascontiguousarray(as_numpy(arrays[name]))
                     loaded.state.staging.to_device(blocks[name].address, dense, stream)
             slots = [block.address for block in blocks.values()]
-            if loaded.manifest.workspace_bytes:
+            if loaded.workspace_bytes:
                 block = pool.take(
-                    loaded.manifest.workspace_bytes, stream, "the workspace",
+                    loaded.workspace_bytes, stream, "the workspace",
                     has_tickets=loaded.manifest.has_tickets,
                 )  # fmt: skip
                 blocks[""] = block
-                slots += [block.address + offset for offset in loaded.manifest.offsets]
+                slots += [block.address + offset for offset in loaded.offsets]
             if any(arrays[name].size for name in outputs):
                 loaded.launch((*slots, loaded.fault_address, *integers), stream)
                 libcuda.synchronize(stream)

@@ -29,6 +29,7 @@ _PER_THREAD = 2  # CU_STREAM_PER_THREAD; 1 and None stand for the default stream
 
 
 Maker: TypeAlias = Callable[[Any], Any]
+MakerOf: TypeAlias = Callable[[tuple[int, ...]], Maker]
 Allocator: TypeAlias = Callable[[int], Any]  # of PyCUDA: from bytes to memory
 
 
@@ -50,8 +51,11 @@ class Library(Protocol):
     def stream_source(self, ordinal: int) -> Callable[[], int] | None:
         """Return a function for the library's current stream; None where the arrays decide."""
 
-    def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
-        """Return a function that makes new dense arrays, given the first array of the call."""
+    def maker_of(self, dtype: DType, context: Context) -> MakerOf:
+        """Return { shape -> what makes new dense arrays of it, given the first of the call }.
+
+        The first call at new sizes waits for the latter to be made.
+        """
 
     def memory(self, size_bytes: int, context: Context) -> tuple[Any, int] | None:
         """Return memory that may be taken while a graph is captured, and its address."""
@@ -79,29 +83,34 @@ class _Torch:
         current = self._torch.cuda.current_stream
         return lambda: int(current(ordinal).cuda_stream)
 
-    def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
-        new, error = self._allocation(shape, dtype, context), self._torch.OutOfMemoryError
+    def maker_of(self, dtype: DType, context: Context) -> MakerOf:
+        allocation, error = self._allocation(dtype, context), self._torch.OutOfMemoryError
 
-        def make(like: Any) -> Any:
-            try:
-                return new()
-            except error:
-                raise _out_of_memory(shape, dtype, context) from None
+        def maker(shape: tuple[int, ...]) -> Maker:
+            new = allocation(shape)
 
-        return make
+            def make(like: Any) -> Any:
+                try:
+                    return new()
+                except error:
+                    raise _out_of_memory(shape, dtype, context) from None
+
+            return make
+
+        return maker
 
     def _allocation(
-        self, shape: tuple[int, ...], dtype: DType, context: Context
-    ) -> Callable[[], Any]:
+        self, dtype: DType, context: Context
+    ) -> Callable[[tuple[int, ...]], Callable[[], Any]]:
         torch, kind = self._torch, getattr(self._torch, dtype.library_name)
         # What torch's compiled code allocates by, in half of the time, on the current device only.
         quick = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
         quick = getattr(quick, "_empty_strided_cuda", None)
         if quick is not None and not libcuda.has_several_devices():
-            return partial(quick, shape, row_major(shape), kind)
-        device = torch.device("cuda", context.ordinal)
+            return lambda shape: partial(quick, shape, row_major(shape), kind)
+        empty = partial(torch.empty, dtype=kind, device=torch.device("cuda", context.ordinal))
         # Extents one by one are read faster than a tuple of them.
-        return partial(torch.empty, *(shape or (shape,)), dtype=kind, device=device)
+        return lambda shape: partial(empty, *(shape or (shape,)))
 
     def memory(self, size_bytes: int, context: Context) -> tuple[Any, int] | None:
         torch = self._torch
@@ -129,13 +138,13 @@ class _Cupy:
         current = self._cupy.cuda.get_current_stream
         return lambda: _plain(current(ordinal).ptr)
 
-    def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
+    def maker_of(self, dtype: DType, context: Context) -> MakerOf:
         cupy, kind = self._cupy, dtype.numpy
 
         empty, error = cupy.empty, cupy.cuda.memory.OutOfMemoryError
         current_device = cupy.cuda.runtime.getDevice
 
-        def make(like: Any) -> Any:
+        def make(shape: tuple[int, ...], like: Any) -> Any:
             try:
                 # It nearly always is, since the call has made the device's context current.
                 if current_device() == context.ordinal:
@@ -145,7 +154,7 @@ class _Cupy:
             except error:
                 raise _out_of_memory(shape, dtype, context) from None
 
-        return make
+        return lambda shape: partial(make, shape)
 
     def memory(self, size_bytes: int, context: Context) -> tuple[Any, int] | None:
         with self._cupy.cuda.Device(context.ordinal):
@@ -173,7 +182,10 @@ class _Pycuda:
     def stream_source(self, ordinal: int) -> Callable[[], int]:
         return _default_stream
 
-    def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
+    def maker_of(self, dtype: DType, context: Context) -> MakerOf:
+        return lambda shape: self._maker(shape, dtype, context)
+
+    def _maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
         array, kind, usual = self._gpuarray.GPUArray, dtype.numpy, self._driver.mem_alloc
         size_bytes, what = ArraySpec(dtype, shape, ()).size_bytes, f"an output of shape {shape}"
         hold = state_of(context).pool.holder(size_bytes, libcuda.DEFAULT_STREAM, what)
@@ -251,8 +263,8 @@ class _Interface:
     def stream_source(self, ordinal: int) -> Callable[[], int] | None:
         return None
 
-    def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
-        return lambda like: new_array(shape, dtype, context)
+    def maker_of(self, dtype: DType, context: Context) -> MakerOf:
+        return lambda shape: lambda like: new_array(shape, dtype, context)
 
     def memory(self, size_bytes: int, context: Context) -> tuple[Any, int] | None:
         return None
@@ -262,12 +274,12 @@ class _Numba(_Interface):
     def __init__(self) -> None:
         self._cuda: Any = sys.modules.get("numba.cuda") or sys.modules["numba_cuda.numba.cuda"]
 
-    def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
-        def make(like: Any) -> Any:
+    def maker_of(self, dtype: DType, context: Context) -> MakerOf:
+        def make(shape: tuple[int, ...], like: Any) -> Any:
             with self._cuda.gpus[context.ordinal]:
                 return self._cuda.device_array(shape, dtype.numpy)
 
-        return make
+        return lambda shape: partial(make, shape)
 
 
 class _Jax:
@@ -287,8 +299,8 @@ class _Jax:
     def stream_source(self, ordinal: int) -> Callable[[], int]:
         return _default_stream
 
-    def maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
-        return lambda like: new_array(shape, dtype, context)
+    def maker_of(self, dtype: DType, context: Context) -> MakerOf:
+        return lambda shape: lambda like: new_array(shape, dtype, context)
 
     def memory(self, size_bytes: int, context: Context) -> tuple[Any, int] | None:
         return None

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
-from operator import is_
 from typing import Any
 
 from tcdsl.codegen.cuda.counts import Room, workspace_at
@@ -67,21 +66,12 @@ class Manifest:
     stages: Mapping[str, str]
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of all tensors
     rooms: tuple[Room, ...] = ()  # of the workspace, where sizes are open
-    places: tuple[int, ...] | None = None  # for `offsets`, at the open sizes of a call
 
-    def at(self, integers: Sequence[int]) -> "Manifest":
-        """Return what a launch needs at the open sizes among *integers*."""
+    def workspace_at(self, integers: Sequence[int]) -> tuple[tuple[int, ...], int]:
+        """Return `offsets` and the workspace's bytes at the open sizes among *integers*."""
         start = TICKETS_BYTES if self.has_tickets else 0
         moved, size_bytes = workspace_at(self.rooms, start, integers)
-        launches = tuple([launch.at(integers, moved) for launch in self.launches])
-        if all(map(is_, launches, self.launches)):
-            return self
-        # Made as it is, for the first call at a size waits: `replace` takes three times as long.
-        return Manifest(
-            self.arch, launches, size_bytes or self.workspace_bytes, self.sites, self.integers,
-            self.alignments, self.stages, self.shapes, self.rooms,
-            tuple([moved.get(offset, offset) for offset in self.offsets]) if moved else self.places,
-        )  # fmt: skip
+        return tuple([moved.get(offset, offset) for offset in self.offsets]), size_bytes
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -121,12 +111,16 @@ class Manifest:
     @property
     def offsets(self) -> tuple[int, ...]:
         """The places in the workspace that kernels take pointers to, in the order of the slots."""
-        if self.places is not None:
-            return self.places
         return tuple(dict.fromkeys(
             p.offset for launch in self.launches for p in launch.parameters
             if p.kind in _IN_WORKSPACE
         ))  # fmt: skip
+
+    @cached_property
+    def is_open(self) -> bool:
+        """Whether launches, or the workspace, depend on the sizes of a call."""
+        kernels = (launch for launch in self.launches if isinstance(launch, Launch))
+        return bool(self.rooms) or any(launch.is_open for launch in kernels)
 
     @cached_property
     def has_tickets(self) -> bool:
@@ -169,12 +163,13 @@ class Loaded:
         """
         self.context = context
         self.manifest = manifest
+        self.workspace_bytes, self.offsets = manifest.workspace_bytes, manifest.offsets
         self.state = state_of(context)
         self._code = code
         self._lock = threading.Lock()
         self._raw: list[Raw] | None = None
-        # The kernels that these are, and their launches at the sizes of these.
-        self._others: tuple[Loaded, Sequence[Launch | None]] | None = None
+        # The kernels that these are, and the integers of a call of these.
+        self._others: tuple[Loaded, Sequence[int]] | None = None
         driver = pycuda()
         self.driver_error: type[Exception] = driver.Error
         with context.pushed(), libcuda.relaxed_capture():
@@ -246,15 +241,14 @@ class Loaded:
 
     def at(self, integers: Sequence[int]) -> "Loaded":
         """Return the same kernels with grids for the open sizes among *integers*."""
-        manifest = self.manifest.at(integers)
-        if manifest is self.manifest:
+        if not self.manifest.is_open:
             return self
-        launches = [one if isinstance(one, Launch) else None for one in manifest.launches]
         found = Loaded.__new__(Loaded)
-        found.__dict__.update(self.__dict__)
-        found.manifest = manifest
-        found.steps = [step.at(one) for step, one in zip(self.steps, launches, strict=True)]
-        found._raw, found._others = None, (self, launches)
+        found.__dict__ = self.__dict__.copy()  # the first call at a size waits
+        found.steps = [step.at(integers) for step in self.steps]
+        if self.manifest.rooms:
+            found.offsets, found.workspace_bytes = self.manifest.workspace_at(integers)
+        found._raw, found._others = None, (self, integers)
         found._lock = threading.Lock()  # it asks these for theirs
         return found
 
@@ -288,9 +282,8 @@ class Loaded:
 
     def _load_raw(self, steps: Sequence[AnyStep]) -> list[Raw]:
         if self._others is not None:
-            loaded, launches = self._others
-            pairs = zip(loaded.raw_kernels(), launches, strict=True)
-            return [raw.at(launch) for raw, launch in pairs]
+            loaded, integers = self._others
+            return [raw.at(integers) for raw in loaded.raw_kernels()]
         module = libcuda.load_module(self._code)
         return [self._raw_kernel(module, step) for step in steps]
 

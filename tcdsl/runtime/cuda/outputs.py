@@ -59,7 +59,8 @@ class Outputs:
         self.are_empty = all(0 in output.shape for output in self.outputs)
         self._context = context
         self._library = chosen
-        self.makers = [chosen.maker(o.shape, o.dtype, context) for o in self.outputs]
+        self.maker_of = [chosen.maker_of(o.dtype, context) for o in self.outputs]
+        self.makers = [make(o.shape) for make, o in zip(self.maker_of, self.outputs, strict=True)]
         # Of each output: the signatures of arrays that the kernels may write.
         self.fitting: list[dict[Any, bool]] = [{} for _ in self.outputs]
         self._dense = [ArraySpec(o.dtype, o.shape, ()) for o in self.outputs]

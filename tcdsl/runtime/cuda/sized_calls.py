@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tcdsl.errors import TCError
-from tcdsl.lang.types.head import Head
+from tcdsl.lang.types.head import Dim, Head
 from tcdsl.runtime.cuda.call import DeviceCall
 from tcdsl.runtime.cuda.module import Loaded
 from tcdsl.runtime.cuda.quick_call import QuickCall
+from tcdsl.runtime.cuda.steps import selector
 from tcdsl.runtime.lazy_defs import LazyDef
 
 Shapes = Sequence[tuple[int, ...]]
@@ -49,26 +50,41 @@ class SizedCalls:
         The caller has asked :func:`why_not_sized`.
         """
         self._code, self._definition = code, definition
-        self._known, self._loaded = known, loaded
+        self._known, self._loaded, self._sizes = known, loaded, dict(sizes)
         head = code.head
-        self._dims = [head.tensors[name].dims for name in head.inputs]
-        self._outputs = [(name, head.tensors[name].dtype) for name in head.outputs]
-        self._fixed = [(n, size) for n, size in sizes.items() if n not in code.bounds]
-        self._bounds = list(code.bounds.items())
+        self._outputs = head.outputs
         self._integers = [name for name, _ in loaded.manifest.integers]
+        self._bounds = list(code.bounds.items())
+        dims = [dim for name in head.inputs for dim in head.tensors[name].dims]
+        places = list(enumerate(dims))
+        first = {dim: place for place, dim in reversed(places)}
+        self._open = selector([first[name] for name in code.bounds])
+        # Other extents are as they were, or that of an open size again.
+        fixed = [place for place, dim in places if dim not in code.bounds]
+        self._fixed = selector(fixed)
+        self._known_fixed = tuple([_value(dims[place], sizes) for place in fixed])
+        self._again = [
+            (place, first[dim])
+            for place, dim in places
+            if dim in code.bounds and place != first[dim]
+        ]
 
     def run_at(self, shapes: Shapes) -> Run | None:
-        """Return a call on dense arrays of these *shapes*, or None: it must be made in full."""
-        sizes = self._sizes(shapes)
+        """Return a call on dense arrays of these *shapes*, or None: it must be made in full.
+
+        They are of as many dimensions as those of the known call.
+        """
+        sizes = self._sizes_of(shapes)
         if sizes is None:
             return None
         try:
             known = self._definition.output_shapes(sizes)
         except TCError:  # said by the call that is made in full
             return None
-        results = [(known[name], dtype) for name, dtype in self._outputs]
-        if any(0 in shape for shape, _ in results):
-            return None
+        results = [known[name] for name in self._outputs]
+        for shape in results:
+            if 0 in shape:
+                return None
         integers = [sizes[name] for name in self._integers]
         found = self._known.at(self._loaded.at(integers), results, integers)
 
@@ -81,19 +97,26 @@ class SizedCalls:
         found.become_slow(slowly)
         return found.run
 
-    def _sizes(self, shapes: Shapes) -> dict[str, int] | None:
+    def _sizes_of(self, shapes: Shapes) -> dict[str, int] | None:
         """Return the sizes of a call, None if this code is not for them."""
-        sizes: dict[str, int] = {}
-        for dims, shape in zip(self._dims, shapes, strict=True):
-            for dim, extent in zip(dims, shape, strict=True):
-                known = sizes.setdefault(dim, extent) if isinstance(dim, str) else dim
-                if known != extent:
-                    return None
-        if any(sizes[name] != size for name, size in self._fixed):
+        extents = [extent for shape in shapes for extent in shape]
+        if self._fixed(extents) != self._known_fixed:
             return None
-        if any(not low <= sizes[name] <= high for name, (low, high) in self._bounds):
-            return None
+        for place, first in self._again:
+            if extents[place] != extents[first]:
+                return None
+        sizes = self._sizes.copy()
+        for (name, (low, high)), extent in zip(self._bounds, self._open(extents)):  # noqa: B905
+            if not low <= extent <= high:
+                return None
+            sizes[name] = extent
         return sizes
+
+
+def _value(dim: Dim | None, sizes: Mapping[str, int]) -> int:
+    """Return the extent of *dim*, a number or a size."""
+    assert dim is not None, "refused by why_not_sized"
+    return sizes[dim] if isinstance(dim, str) else dim
 
 
 def why_not_sized(code: Code, call: DeviceCall) -> str | None:

@@ -34,22 +34,10 @@ def selector(positions: Sequence[int]) -> Select:
 
 
 class Step:
-    """One kernel, ready to be launched with the slots of a call."""
+    """One kernel, ready to be launched with the slots of a call.
 
-    __slots__ = (
-        "attributes",
-        "begins_early",
-        "block",
-        "encoders",
-        "format",
-        "grid",
-        "is_cooperative",
-        "launch_kernel",
-        "name",
-        "positions",
-        "select",
-        "shared",
-    )
+    It has no slots: an instance's dictionary is copied at once (:meth:`at`).
+    """
 
     def __init__(
         self,
@@ -65,6 +53,7 @@ class Step:
 
         *attributes* are the function's, for others of the same code.
         """
+        self._launch = launch
         self.name = launch.name
         self.attributes = attributes
         self.begins_early = begins_early
@@ -78,14 +67,14 @@ class Step:
         self.positions = tuple(positions)
         self.select = selector(positions)
 
-    def at(self, launch: Launch | None) -> "Step":
-        """Return the same kernel with the grid, the shared memory and the maps of *launch*."""
-        assert launch is not None, "a kernel's"
-        found = Step.__new__(Step)  # as copy.copy does, in a fifth of its time
-        for name in Step.__slots__:
-            setattr(found, name, getattr(self, name))
-        found.grid, found.shared = launch.grid, launch.shared_bytes
-        found.encoders = _encoders(launch) if self.encoders else self.encoders
+    def at(self, integers: Sequence[int]) -> "Step":
+        """Return it with grid, shared memory and maps for the open sizes among *integers*."""
+        launch = self._launch
+        found = Step.__new__(Step)
+        found.__dict__ = self.__dict__.copy()
+        found.grid, found.shared = launch.grid_at(integers), launch.shared_at(integers)
+        if self.encoders and launch.has_open_maps:
+            found.encoders = _encoders(launch.at(integers))
         return found
 
     @property
@@ -119,10 +108,12 @@ def _encoders(launch: Launch) -> dict[int, MapEncoder]:
 class Record:
     """The memory of one launch: its shape and stream, its parameters, and references to these.
 
-    Parameters are packed one after another, or (*pointers*) each told where it is: maps lie where
-    the driver wants them, which it alone knows; and for cooperative launches.
+    Its shape is that of *step*, the last that was launched with it.  Parameters are packed one
+    after another, or (*pointers*) each told where it is: maps lie where the driver wants them,
+    which it alone knows; and for cooperative launches.
     """
 
+    step: Step
     config: libcuda.LaunchConfig
     buffer: Any
     size: ctypes.c_size_t
@@ -135,13 +126,9 @@ class RawKernel:
     """One kernel on any stream, through the driver.
 
     A launch needs memory for its parameters until it returns.  A :class:`Record` is taken and
-    given back, so that threads do not share one, and nothing is allocated.
+    given back, so that threads do not share one, and nothing is allocated.  The same kernel at
+    other sizes takes the same ones.
     """
-
-    __slots__ = (
-        "_encoders", "_free", "_function", "_launch", "_pack_into", "_step", "name", "positions",
-        "select",
-    )  # fmt: skip
 
     def __init__(self, function: int, step: Step) -> None:
         self._function = ctypes.c_void_p(function)
@@ -152,10 +139,13 @@ class RawKernel:
         self._encoders = step.encoders
         self._free: list[Record] = []
 
-    def at(self, launch: Launch | None) -> "RawKernel":
-        """Return the same kernel with the grid and the maps of *launch*."""
-        assert self._function.value is not None
-        return RawKernel(self._function.value, self._step.at(launch))
+    def at(self, integers: Sequence[int]) -> "RawKernel":
+        """Return the same kernel for the open sizes among *integers*."""
+        found = RawKernel.__new__(RawKernel)
+        found.__dict__ = self.__dict__.copy()
+        found._step = step = self._step.at(integers)
+        found._encoders = step.encoders
+        return found
 
     def prepared(self, values: Values) -> Prepared:
         """Return the launch with the parameters *values* on the default stream."""
@@ -167,6 +157,10 @@ class RawKernel:
             record = self._free.pop()
         except IndexError:
             record = self._new_record()
+        step = self._step
+        if record.step is not step:
+            record.step, config = step, record.config
+            config.grid, config.shared_bytes = step.grid, step.shared
         record.config.stream = stream
         self._pack_into(record.buffer, 0, *values)
         if self._encoders:
@@ -195,12 +189,12 @@ class RawKernel:
         if self._encoders or step.is_cooperative:  # a graph takes no packed ones of the latter
             pointers = self._pointers(ctypes.addressof(buffer))
             size = ctypes.c_size_t(0)
-            return Record(config, buffer, size, ctypes.byref(config), None, pointers)
+            return Record(step, config, buffer, size, ctypes.byref(config), None, pointers)
         size = ctypes.c_size_t(size_bytes)
         extra = (ctypes.c_void_p * 5)(
             _BUFFER_POINTER, ctypes.addressof(buffer), _BUFFER_SIZE, ctypes.addressof(size), 0
         )
-        return Record(config, buffer, size, ctypes.byref(config), ctypes.byref(extra))
+        return Record(step, config, buffer, size, ctypes.byref(config), ctypes.byref(extra))
 
     def _pointers(self, base: int) -> Any:
         """Return where each parameter is, in a buffer at *base*."""
@@ -226,7 +220,7 @@ class MemsetStep:
         self._function: Callable[..., int] = getattr(libcuda.library(), self._call)
         self._value, self._count = memset.value, memset.count
 
-    def at(self, launch: Launch | None) -> "MemsetStep":
+    def at(self, integers: Sequence[int]) -> "MemsetStep":
         """Return the memset itself: it has no grid."""
         return self
 
@@ -249,7 +243,7 @@ class StreamStep(Protocol):
     positions: tuple[int, ...]
     select: Select
 
-    def at(self, launch: Launch | None) -> "StreamStep": ...
+    def at(self, integers: Sequence[int]) -> "StreamStep": ...
 
     def prepared(self, values: Values) -> Prepared: ...
 

@@ -17,6 +17,8 @@ from math import inf
 from tcdsl.costmodel.chip import Unit
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.parallelism import Role
+from tcdsl.rewrites.scop.padding import Spans
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.assembly import Assembly
@@ -117,11 +119,33 @@ def schedule(problem: Problem, config: ChainConfig) -> Sketch:
             f"{threads} threads, {config.rows} x {config.columns} results of each at once",
         ),
         in_registers=True,
+        whole={
+            name: spans
+            for name, own in members.items()
+            if own.reduced and (spans := _whole(problem, own))
+        },
         large=tuple(between_of(problem)) if is_large else (),
         copied=tuple(factors_of(problem)) if config.is_copied else (),
         copiers=(config.threads_x, config.threads_y, config.threads_z),
         work=chain_work(problem, share, config),
     )
+
+
+def _whole(problem: Problem, member: Member) -> Spans:
+    """Return the ranges of *member*'s own open axes: guards within its sums would part their loads.
+
+    What all members share are blocks, which are there or not.
+    """
+    shape = problem.shapes[member.name]
+    shared = {axis[member.name] for axis in problem.parallel}
+    return {
+        shape.statement.indices[dim]: (0, extent)
+        for dim, extent in enumerate(member.extents)
+        if dim not in shared
+        and shape.roles[dim] is Role.PARALLEL
+        and problem.is_open({member.name: dim})
+        and shape.lower[dim] == 0
+    }
 
 
 def _inside(problem: Problem, config: ChainConfig, member: Member) -> tuple[Piece, ...]:

@@ -183,3 +183,37 @@ def test_conversions_of_what_changes_are_stored(lower: Lower, check_emulated: Ch
     scop = lower(source, (33,), (33,))
     assert without_conversions(scop) is scop
     check_emulated([(source, [(33,), (33,)])])
+
+
+MEAN_BACKWARD = """def f(float(M,N) x, float scale, float other) -> (d, e) {
+    g = scale / M + other
+    h = g * 2.0
+    d(i,j) = x(i,j) * g
+    e(i) = x(i,0) - h
+}"""
+
+
+def test_numbers_are_computed_where_they_are_assigned(
+    lower: Lower, check_emulated: CheckAll, cuda_unit: MakeUnit
+) -> None:
+    after = recomputed(lower(MEAN_BACKWARD, (5, 7), (), ()))
+    assert names(after) == ["S2", "S3"] and {"g", "h"}.isdisjoint(after.arrays)
+    shapes = [((5, 7), (), ()), ((1, 1), (), ()), ((0, 3), (), ()), ((64, 130), (), ())]
+    check_emulated([(MEAN_BACKWARD, [*sizes]) for sizes in shapes])
+    # Without the mean's number in a kernel of its own, one kernel is left.
+    one = "def f(float(N) x, float s) -> (d) { g = s / N  d(i) = x(i) * g }"
+    assert cuda_unit(one, (300,), ()).source.text.count("__global__") == 1
+
+
+@pytest.mark.parametrize(
+    ("statements", "why"),
+    [
+        ("g = s / N  d +=! x(i) * g", "a sum would compute it in each term"),
+        ("g = exp(s)  d(i) = x(i) * g", "a function"),
+        ("t +=! x(i)  g = t / N  d(i) = x(i) * g", "it is no input's"),
+        ("g = s / N  d(i) = x(i) * g  u +=! x(i) * g", "one of two is a sum"),
+    ],
+)
+def test_other_numbers_are_stored(statements: str, why: str, lower: Lower) -> None:
+    scop = lower(f"def f(float(N) x, float s) -> (d) {{ {statements} }}", (300,), ())
+    assert "g" in recomputed(scop).arrays, why

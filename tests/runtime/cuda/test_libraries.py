@@ -43,13 +43,13 @@ def test_new_tensors(
     if not is_quick:  # an older torch
         monkeypatch.setattr(torch._C, "_dynamo", None)
     for dtype, kind in [(FLOAT32, torch.float32), (BFLOAT16, torch.bfloat16), (INT64, torch.int64)]:
-        x = library("torch").maker(shape, dtype, primary_context())(None)
+        x = library("torch").maker_of(dtype, primary_context())(shape)(None)
         assert x.shape == shape and x.dtype == kind and x.is_contiguous()
     assert made == (["current"] if is_quick else [torch.device("cuda", 0)]) * 3
 
 
 def test_among_several_devices_the_device_is_named(made: list[Any]) -> None:
-    library("torch").maker((3,), FLOAT32, primary_context(1))(None)
+    library("torch").maker_of(FLOAT32, primary_context(1))((3,))(None)
     assert made == [torch.device("cuda", 1)]
 
 
@@ -59,6 +59,6 @@ def test_no_memory(made: list[Any], fake: Any, monkeypatch: pytest.MonkeyPatch) 
 
     fake.n_devices = 1
     monkeypatch.setattr(torch._C._dynamo.guards, "_empty_strided_cuda", full)
-    make = library("torch").maker((3, 5), FLOAT32, primary_context())
+    make = library("torch").maker_of(FLOAT32, primary_context())((3, 5))
     with pytest.raises(LaunchError, match=r"shape \(3, 5\) needs 60 bytes on cuda:0"):
         make(None)
