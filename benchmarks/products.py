@@ -72,7 +72,7 @@ TYPES: Mapping[str, tuple[str, str, str]] = {
 ROWS = "residual_rows"  # has a second result, the sums of squares of rows
 KEYS = (
     "rows", "columns", "warp_rows", "warp_columns", "step", "stages", "loader", "swath", "chunks",
-    "is_persistent", "is_finished",
+    "is_persistent", "is_finished", "cluster_rows", "cluster_columns",
 )  # fmt: skip
 
 

@@ -81,6 +81,10 @@ REGISTERS_OF_RESULT = 2  # ... and of each of the sums of neighbours that it has
 REGISTERS_OF_STREAM = 32  # where it keeps nothing, and at least
 REGISTERS_OF_ARRAY = 3  # where a thread loads vectors: of each array, beside those 16, ...
 REGISTERS_OF_SUM = 4  # ... and of each sum (lamb: 10 arrays, 2 sums: 53 to 64)
+# Loads of statements, and the share of a multiprocessor's threads, from which on and up to which
+# blocks that all run at once are given more registers than NVRTC would take.
+LOADS_OF_WAVE = 16
+THREADS_OF_WAVE = 1 / 4
 # Of a thread with several points, beside two of each sum: 3 x 3 windows of 16 to 64 sums have 63 to
 # 164 in all (NVRTC 13).
 REGISTERS_OF_BLOCK = 24

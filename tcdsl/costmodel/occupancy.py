@@ -52,9 +52,10 @@ def _registers(work: Work, chip: Chip) -> int:
 def usable(work: Work, chip: Chip) -> int:
     """Return the multiprocessors that blocks can be on.
 
-    Neighbours make room for pairs, of which no other waits for a place; larger clusters leave some.
+    Neighbours make room for pairs, of which no other waits for a place, or which end together, as
+    those of products do; larger clusters leave some.
     """
-    is_paired = work.cluster == 2 and work.blocks <= chip.multiprocessors
+    is_paired = work.cluster == 2 and (work.blocks <= chip.multiprocessors or work.is_tiled)
     share = 1.0 if work.cluster == 1 or is_paired else chip.cluster_share
     return max(1, int(chip.multiprocessors * share))
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.tensor_tiles import PART_BYTES
 from tcdsl.costmodel.work import Chain, Work
 
 KEPT, DIVIDED = 14, 26  # instructions of a copy
 BY_REGISTERS = 6  # more, where one element is loaded and stored
 LEAST_COPY = 4  # bytes that an asynchronous copy moves
-PART_BYTES = 4
 PARTS = 0.7  # instructions' time of each product of float32 in parts
 
 

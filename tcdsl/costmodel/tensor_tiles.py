@@ -34,6 +34,10 @@ PROMOTED_INSTRUCTIONS = 2  # of each result and step: set to 0, and added
 # Of a step, during which the next ones' operands come, if groups of four warps add by turns (H100).
 PROMOTED_CYCLES = 250
 GROUP_ROWS = 64  # of an instruction of four warps
+# Of a sum that blocks share: stored, and read by another kernel, at digits of its number (H100,
+# 3x3 by weights of 14 x 14: six chunks take 2.1 us more than three, 14 MB of float32; H200, 1x1:
+# 256 x 1024 sums of 6272 take 17.1 in eight chunks, 15.8 in four of half as large tiles).
+PART_BYTES = 8.0
 FINISH_BYTES_PER_S = 60e9  # that one block adds up
 COPY_SHARE = 0.67  # of the time that the second-level cache takes for what blocks share
 COPY_INSTRUCTIONS = 3  # of a copy, its addresses included
@@ -83,6 +87,11 @@ class TensorWork:
     stores: int = 1  # tiles of results that are stored
     fold_steps: float = 0.0  # of a tile: values that warps exchange to fold columns
     in_planes: bool = False  # columns have parts in memory
+    # Blocks of a cluster along rows and columns.  What they read alike comes once for all of them,
+    # which saves no time at most sizes (docs/trials.md): counted as if it came for each.
+    cluster: tuple[int, int] = (1, 1)
+    # What results take of the second-level cache, where its sectors are written in parts.
+    stored: float = 0.0
 
     def work(self, chip: Chip) -> Work:
         """Return the kernel's work."""
@@ -132,7 +141,7 @@ class TensorWork:
             shared_bytes=self.stages * self.step * block_lines * element_bytes + parts_bytes,
             read_bytes=self.operand_bytes,
             written_bytes=self.result_bytes,
-            l2_bytes=crossing * copied + self.result_bytes + self.chunk_bytes,
+            l2_bytes=crossing * copied + max(self.result_bytes, self.stored) + self.chunk_bytes,
             shared_traffic_bytes=loaded + copied,
             operations=((self.unit, products / share),),
             instructions=instructions + asked,
@@ -140,6 +149,7 @@ class TensorWork:
             / (WARP * warps),
             chain=chain,
             is_tiled=True,
+            cluster=prod(self.cluster),
             launches=2 if self.chunk_bytes and not self.finishing else 1,
             finish=self._finish(chip) if self.chunk_bytes else Chain(),
         )  # fmt: skip

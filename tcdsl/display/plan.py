@@ -1,6 +1,7 @@
 """The plan: kernels, where every array lives, and the bytes that move."""
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from tcdsl.costmodel.traffic import Traffic, traffic_of
@@ -68,7 +69,7 @@ def _kernel(plan: Plan, kernel: Kernel, told: Mapping[str, Any]) -> Html:
         facts.append(f"a memset of {size_text(told['memset_bytes'])} in its place")
     if "library" in told:
         facts.append(f"a call of {told['library']} in its place")
-    cluster = Mapped(plan.scop, kernel.tree).cluster
+    cluster = prod(Mapped(plan.scop, kernel.tree).cluster_dims)
     if cluster > 1:
         facts.append(f"in clusters of {cluster}")
     names = list(statements_of(kernel.tree))

@@ -13,10 +13,10 @@
 A finding (a data race, an access out of bounds, a barrier that some threads do not reach, ...) is
 an ``EmulationError``.
 
-The blocks of a launch with clusters (``Launch.cluster``, ``__cluster_dims__(1, 1, n)``) run in
-turns, up to 16 of 1024 threads each.  The address sanitizer has no clusters.  Fences and atomics
-publish nothing in such a launch: what needs them, as a ticket for the last block does, is reported
-as a race.
+The blocks of a launch with clusters (``Launch.cluster_dims``, ``__cluster_dims__(x, y, z)``) run in
+turns, up to 16 of 1024 threads each, or 2048 threads of those that copy boxes to one another.  The
+address sanitizer has no clusters.  Without boxes, clusters are along z, and fences and atomics
+publish nothing: what needs them, as a ticket for the last block does, is reported as a race.
 """
 
 from tcdsl.emulator.batch import emulated_programs

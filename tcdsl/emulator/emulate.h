@@ -27,7 +27,7 @@ enum emu_barrier_kind { EMU_PLAIN, EMU_COUNT, EMU_AND, EMU_OR };
 extern "C" {
 /* Constant for a fibre: the compiler may call them once and keep the result. */
 __attribute__((const)) unsigned emu_thread_x(), emu_thread_y(), emu_thread_z();
-__attribute__((const)) unsigned emu_block_x(), emu_block_y(), emu_block_z();
+__attribute__((const)) unsigned emu_block_x(), emu_block_y(), emu_block_z(), emu_rank();
 __attribute__((const)) unsigned emu_threads_x(), emu_threads_y(), emu_threads_z();
 __attribute__((const)) unsigned emu_blocks_x(), emu_blocks_y(), emu_blocks_z();
 int emu_barrier(int kind, int predicate, const char *file, int line);
@@ -59,7 +59,7 @@ void emu_phases_begin(const void *place, int count, const char *file, int line);
 void emu_phases_arrive(const void *place, int bytes, const char *file, int line);
 void emu_phases_wait(const void *place, unsigned parity, const char *file, int line);
 void emu_copy_box(void *to, const void *map, const int *indices, const void *place,
-                  const char *file, int line);
+                  unsigned blocks, const char *file, int line);
 void emu_copy_pixels(void *to, const void *map, const int *indices, const int *offsets,
                      const void *place, const char *file, int line);
 __attribute__((const)) void *emu_dynamic_shared();

@@ -38,11 +38,12 @@ from tcdsl.runtime.launch import FAULT_WORDS, Fault, load_library
 _WRITABLE, _WRITTEN_BEFORE = 1, 4  # RegionFlags of memory.h
 _PAUSED, _FOUND = 1, 2  # Outcome of state.h
 _SCRATCH_ALIGNMENT = 256
+N_SIZES = 11  # of a launch: see emu_launch
 _POISON = 0xFF  # a NaN, where read as floats
 
 _KERNEL = re.compile(r"__global__(?P<attributes>[^;{]*?)(?P<name>\w+)\s*\([^()]*\)\s*\{")
 _BOUNDS = re.compile(r"__launch_bounds__\(\s*(\d+)")
-_CLUSTER = re.compile(r"__cluster_dims__\(\s*1\s*,\s*1\s*,\s*(\d+)\s*\)")
+_CLUSTER = re.compile(r"__cluster_dims__\(\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)")
 
 _Array = np.ndarray[Any, Any]
 
@@ -151,16 +152,14 @@ class EmulatedProgram:
         return Fault(*map(int, record.view)) if record.view[0] else None
 
     def _launch(self, launch: Launch, values: Sequence[int], seed: int) -> None:
-        n_threads, most = math.prod(launch.block), self._bounds.get(launch.name)
+        n_threads, (most,) = math.prod(launch.block), self._bounds.get(launch.name, (None,))
         if most is not None and n_threads > most:
             what = f"a block of {n_threads} threads, beyond __launch_bounds__({most})"
             raise emulation_error(FindingKind.LIMIT, launch.name, "", what, "", seed)
-        if (cluster := self._clusters.get(launch.name, 1)) != launch.cluster:
-            what = f"clusters of {launch.cluster} blocks, of a kernel with clusters of {cluster}"
+        if (dims := self._clusters.get(launch.name, (1, 1, 1))) != launch.cluster_dims:
+            what = f"clusters of {launch.cluster_dims} blocks, of a kernel with clusters of {dims}"
             raise emulation_error(FindingKind.LIMIT, launch.name, "", what, "", seed)
-        sizes = (ctypes.c_uint32 * 8)(
-            *launch.grid, *launch.block, launch.cluster, launch.is_cooperative
-        )
+        sizes = (ctypes.c_uint32 * N_SIZES)(*launch_sizes(launch))
         packed = (ctypes.c_uint64 * max(1, len(values)))(*(value % 2**64 for value in values))
         outcome = self._library.emu_launch(
             self._numbers[launch.name], sizes, launch.shared_bytes, packed, len(values)
@@ -228,10 +227,17 @@ class EmulatedProgram:
         return int(address)
 
 
-def _attributes(text: str, attribute: "re.Pattern[str]") -> dict[str, int]:
-    """Return { kernel of *text* -> the number in its *attribute* }, of those that have it."""
+def launch_sizes(launch: Launch) -> tuple[int, ...]:
+    """Return what ``emu_launch`` is told of *launch*."""
+    has_boxes = any(parameter.map is not None for parameter in launch.parameters)
+    dims = (*launch.grid, *launch.block, *launch.cluster_dims)
+    return (*dims, int(launch.is_cooperative), int(has_boxes))
+
+
+def _attributes(text: str, attribute: "re.Pattern[str]") -> dict[str, tuple[int, ...]]:
+    """Return { kernel of *text* -> the numbers in its *attribute* }, of those that have it."""
     found = ((m["name"], attribute.search(m["attributes"])) for m in _KERNEL.finditer(text))
-    return {name: int(match[1]) for name, match in found if match}
+    return {name: tuple(map(int, match.groups())) for name, match in found if match}
 
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:

@@ -26,6 +26,7 @@ from tcdsl.codegen.cuda.source import (
 )
 from tcdsl.emulator.build import compile_sanitized, kernel_names
 from tcdsl.emulator.findings import FindingKind, emulation_error
+from tcdsl.emulator.run import launch_sizes
 from tcdsl.runtime.launch import FAULT_WORDS
 
 _TIMEOUT_S = 300.0
@@ -82,7 +83,7 @@ def _packed(
         words = _words(-1, launch.value, launch.width, launch.count)
     else:
         number = kernel_names(source).index(launch.name)
-        words = _words(number, *launch.grid, *launch.block, launch.cluster, launch.is_cooperative)
+        words = _words(number, *launch_sizes(launch))
         words += _words(launch.shared_bytes, len(launch.parameters))
     for parameter in launch.parameters:
         match parameter.kind:

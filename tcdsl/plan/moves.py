@@ -1,6 +1,7 @@
 """Moves: what may be done to a state, each a neighbour of it.
 
-    merge    {a} {b}  --->  {a b}    loops of both are one, and a leaves b its values on chip
+    merge    {a} {b}    --->  {a b}      loops of both are one, and a leaves b its values on chip
+    begin    {a} {b c}  --->  {a b} {c}  a product begins what is reduced of it, c reads the results
 
 Several groups may be one kernel iff all members share an axis along which every dependence between
 them has the distance zero, and no other group must run between them: if c needs a, and b needs c,
@@ -18,11 +19,12 @@ from tcdsl.strategies.catalogue import ALIKE
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Several groups as one."""
+    """Several groups as one; the *rest* of them stays by itself."""
 
     parts: tuple[Group, ...]
     whole: Group
     saved_seconds: float
+    rest: tuple[Group, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,26 @@ def merges(state: State, known: Evaluator) -> Iterator[Merge | NoMerge]:
             yield Merge(parts, whole, apart + waiting - seconds)
         elif len(parts) == 2:
             yield NoMerge(*parts, _slower(seconds, apart))
+    yield from _begun(state, known)
+
+
+def _begun(state: State, known: Evaluator) -> Iterator[Merge]:
+    """Yield products that begin what is reduced of them, while the rest of its group stays."""
+    for one, other in combinations(state.groups, 2):
+        if known.is_fixed(other) or not known.is_fixed(one) or known.is_product((one, other)):
+            continue
+        parts = one, other
+        found = next(known.begun(one, other), None)
+        if found is None:
+            continue
+        whole, rest = found
+        groups = [*_replaced(state.groups, parts, whole), *rest]
+        if in_order(groups, known) is None:
+            continue
+        apart = sum(map(known.seconds, parts)) + known.gpu.dram_latency_s
+        seconds = sum(map(known.seconds, (whole, *rest))) + len(rest) * known.gpu.dram_latency_s
+        if seconds < apart:
+            yield Merge(parts, whole, apart - seconds, rest)
 
 
 def _products(state: State, known: Evaluator) -> Iterator[tuple[Group, ...]]:
@@ -96,7 +118,7 @@ def _slower(seconds: float, apart: float) -> str:
 
 def merged(state: State, move: Merge, known: Evaluator) -> State:
     """Return *state* after *move*."""
-    groups = in_order(_replaced(state.groups, move.parts, move.whole), known)
+    groups = in_order([*_replaced(state.groups, move.parts, move.whole), *move.rest], known)
     assert groups is not None
     return State(tuple(groups), state.seconds - move.saved_seconds)
 

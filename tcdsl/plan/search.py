@@ -22,9 +22,10 @@ from tcdsl.plan.moves import Merge, NoMerge, in_order, merged, merges
 from tcdsl.plan.rewrites import OF_FACTORS, REWRITES, along_terms, of_parts, rewrites_by_options
 from tcdsl.plan.state import Evaluator, State
 from tcdsl.poly.scop import Scop
+from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group
 from tcdsl.schedule.plan import Tried
-from tcdsl.schedule.trace import record, recorded, repeat
+from tcdsl.schedule.trace import Step, record, recorded, repeat
 from tcdsl.strategies.catalogue import ALIKE
 from tcdsl.strategies.chunked_rows import ChunkedRows
 from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu
@@ -104,18 +105,35 @@ def with_rewrites(
             if (reason := rewrite.why_not(scop, site)) is not None:
                 tried += [Tried(rewrite.name, site, reason)] if rewrite in asked else []
                 continue
-            with recorded() as steps:
-                other = planned(rewrite.apply(scop, site))
-            seconds = _seconds(best, options, gpu), _seconds(other, options, gpu)
+            ways = [_made(planned, way, options, gpu) for way in rewrite.ways(scop, site)]
+            least = min(one.seconds for one in ways)
+            way = next(one for one in ways if one.seconds <= ALIKE * least)
+            other, seconds = way.grouped, (_seconds(best, options, gpu), way.seconds)
             # What a kernel less neither stores nor loads is only a part of what the estimate knows.
             worth = 1.0 if len(other.groups) < len(best.groups) else WORTH
             is_better = seconds[1] < worth * seconds[0]
             tried.append(Tried(rewrite.name, site, _compared(*seconds, is_better=is_better)))
             if is_better:
-                record(rewrite.name, scop := rewrite.apply(scop, site), notes=[site])
-                repeat(steps)
+                record(rewrite.name, scop := way.scop, notes=[site])
+                repeat(way.steps)
                 best = other
     return replace(best, tried=tuple(tried))
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What is planned of a rewritten *scop*, and what that recorded."""
+
+    scop: Scop
+    grouped: Grouped
+    seconds: float
+    steps: Sequence[Step]
+
+
+def _made(planned: Callable[[Scop], Grouped], scop: Scop, options: Options, gpu: Chip) -> _Way:
+    with recorded() as steps:
+        grouped = planned(scop)
+    return _Way(scop, grouped, _seconds(grouped, options, gpu), steps)
 
 
 def _seconds(grouped: Grouped, options: Options, gpu: Chip) -> float:

@@ -7,7 +7,7 @@ What does not change from state to state is the :class:`Evaluator`'s: the statem
 ties them, and the predicted time of every group that was ever asked for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from math import inf
 
@@ -16,6 +16,7 @@ from tcdsl.options import Options
 from tcdsl.plan.common_blocks import common_blocks
 from tcdsl.plan.predicted import predicted_seconds
 from tcdsl.poly.parallelism import Role
+from tcdsl.poly.scop import Kind
 from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group, join_all, paired, shareable, unrelated_parts
 from tcdsl.strategies.gpu_grouping import Grouped
@@ -193,6 +194,23 @@ class Evaluator:
             return False
         problem = self.problem(whole)
         return product_chain.why_not(problem) is None or tile_mma.is_extended(problem)
+
+    def begun(self, product: Group, other: Group) -> Iterator[tuple[Group, tuple[Group, ...]]]:
+        """Yield *product* with the first members of *other*, a reduction among them, and the rest.
+
+        As many of them as one kernel may have first.
+        """
+        by_name, members = self.grouped.scop.by_name, other.members
+        if not self.reads(other) & {w.array for n in product.members for w in by_name[n].writes}:
+            return
+        for count in range(len(members) - 1, 0, -1):
+            if not any(by_name[name].kind is Kind.UPDATE for name in members[:count]):
+                return
+            own = self.parts(other)
+            whole = self.joined((product, *own[:count]))
+            if whole is not None and self.is_product((product, *own[:count])):
+                rest = self.joined(own[count:])
+                yield whole, (rest,) if rest is not None else tuple(own[count:])
 
     def needs(self, group: Group) -> set[str]:
         """Return the statements that must run before some member of *group*."""

@@ -148,6 +148,7 @@ class Loop:
     # the vectors of their iterations, so that each stores those of one of them.
     axis: int = 0
     width: int = 0
+    cluster: int = 1  # of BLOCK loops: how many neighbours run at the same time (pipelines.py)
 
     @property
     def has_one_turn(self) -> bool:
@@ -341,6 +342,8 @@ def loop_head(scop: Scop, loop: Loop) -> tuple[str, list[str]]:
     kind = str(loop.kind)
     if loop.width:
         kind += f".{('x', 'y', 'z', 'rank')[loop.axis]}[{loop.width}]"
+    if loop.cluster > 1:
+        kind += f", clusters of {loop.cluster}"
     return kind, sorted({_print_coordinate(scop, s, c) for s, c in loop.coordinates.items()})
 
 

@@ -19,6 +19,7 @@ that reasons about threads it is an axis like the others; shared memory and barr
 
 from collections.abc import Mapping
 from functools import cached_property
+from math import prod
 
 import islpy as isl
 
@@ -77,8 +78,23 @@ class Mapped:
 
     @cached_property
     def cluster(self) -> int:
-        """How many blocks are in a cluster."""
+        """How many blocks of a cluster share the iterations of threads: along RANK."""
         return self.threads[RANK]
+
+    @cached_property
+    def neighbours(self) -> Dim3:
+        """How many neighbouring blocks of the grid are in a cluster, along x, y, z."""
+        sizes = [1, 1, 1]
+        for loop in loops_of(self.tree):
+            if loop.kind is LoopKind.BLOCK:
+                sizes[loop.axis] = max(sizes[loop.axis], loop.cluster)
+        x, y, z = sizes
+        return x, y, z
+
+    @cached_property
+    def cluster_dims(self) -> Dim3:
+        """How many blocks a cluster has along x, y, z of the grid."""
+        return (1, 1, self.cluster) if self.cluster > 1 else self.neighbours
 
     @cached_property
     def threads(self) -> tuple[int, int, int, int]:
@@ -203,7 +219,7 @@ def why_not_mapped(mapped: Mapped) -> str | None:
     """
     if mapped.has_roles and (mapped.block[:2] != (WARP, 1) or mapped.cluster > 1):
         return "warps with roles are not along z"
-    if mapped.cluster > 1 and mapped.grid[2] > 1:
+    if mapped.cluster > 1 and (mapped.grid[2] > 1 or prod(mapped.neighbours) > 1):
         return "the blocks of a cluster and a loop over blocks are both along z"
     for name, path in mapped.paths.items():
         kinds = [loop.kind for loop in path]

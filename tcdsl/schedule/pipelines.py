@@ -44,6 +44,7 @@ from tcdsl.records import dataclass
 from tcdsl.schedule.arrivals import without_gaps
 from tcdsl.schedule.events import event_statement, with_event_coordinates
 from tcdsl.schedule.mapping import Mapped
+from tcdsl.schedule.multicast import why_not_in_clusters
 from tcdsl.schedule.placement import Placement, Placements
 
 Pair = tuple[str, str, isl.Map]  # source, sink, { source -> sink }
@@ -246,7 +247,11 @@ def _why_not_events(mapped: Mapped, pipeline: Pipeline) -> str | None:
         return "the roles do not meet the same stages"
     if any(event.steps != pipeline.steps for _, event, _ in events.values()):
         return "stages are not counted as they run on"
-    return _why_not_running_on(domains[0], pipeline) or _why_not_from_zero(domains[0])
+    return (
+        _why_not_running_on(domains[0], pipeline)
+        or _why_not_from_zero(domains[0])
+        or why_not_in_clusters(mapped, pipeline.path, domains[0])
+    )
 
 
 def _why_not_running_on(domain: isl.Set, pipeline: Pipeline) -> str | None:

@@ -26,6 +26,8 @@ class Code:
     *sum_terms* are added one after another; then the sum is stored (pairwise summation).
     If *thread_registers* is not 0, threads that multiply what a producer brings have so many: its
     role has four warps, of which three are idle, and gives up its own.
+    If *row_bytes* is not 0, warps load and store whole lines of what products are computed with, by
+    way of rows of as many bytes of shared memory.
     """
 
     prefetch_bytes: int = 0
@@ -35,6 +37,7 @@ class Code:
     unrolled_bytes: int = UNROLLED_BYTES
     sum_terms: int = 16  # accumulators are registers: few additions more, and few values stored
     thread_registers: int = 0
+    row_bytes: int = 0
 
 
 DEFAULT_CODE = Code()

@@ -136,6 +136,8 @@ def _halo(shape: Shape, pieces: Sequence[Piece], place: Sequence[Expr]) -> float
 
     y(i) +=! x(i + k) * f(k)      blocks of 4 values i, 3 terms k: 6 elements of x for 4
     """
+    if Role.REDUCED not in shape.roles:
+        return 1.0
     own = dict.fromkeys(range(len(shape.extents)), 1)
     for piece in pieces:
         if piece.kind is not LoopKind.BLOCK and piece.axis != RANK:

@@ -4,7 +4,7 @@ The least estimated time decides; of times that are alike the first.  Templates,
 of a space, are in the order of what measurements favour.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from math import inf
 from typing import Any
@@ -41,7 +41,7 @@ from tcdsl.strategies.templates import (
     tile_simt,
     transpose,
 )
-from tcdsl.strategies.work import seconds_of, work_of
+from tcdsl.strategies.work import least_work_of, seconds_of, with_accesses, work_of
 
 BRIEF_SECONDS = 6.5e-6  # of tiles: latencies are most of them
 QUICK = 2.3  # times as fast as brief tiles is, as predicted, what takes their place
@@ -133,13 +133,26 @@ def _fastest(problem: Problem) -> Choice:
         return _unless_brief(problem, lesser, first)
     if first.template in LIKELIEST:
         return first
-    least, found = inf, list[tuple[float, Choice]]()
-    for choice in chain((first,), every):
-        if choice.template not in LIKELIEST:
-            sketch = choice.template.schedule(problem, choice.config)
-            found.append((seconds_of(problem, sketch, ALIKE * least), choice))
-            least = min(least, found[-1][0])
-    return next(choice for seconds, choice in found if seconds <= ALIKE * least)
+    return _least(problem, [c for c in chain((first,), every) if c.template not in LIKELIEST])
+
+
+def _least(problem: Problem, every: Sequence[Choice]) -> Choice:
+    """Return the first of *every* that takes about the least time.
+
+    The one with the least lower bound comes first: it rules out most of the others.
+    """
+    bounds = []
+    for number, choice in enumerate(every):
+        sketch = choice.template.schedule(problem, choice.config)
+        work = least_work_of(problem, sketch)
+        bounds.append((estimate(work, problem.gpu).seconds, number, sketch, work))
+    least, found = inf, dict[int, float]()
+    for bound, number, sketch, work in sorted(bounds, key=lambda one: one[:2]):
+        if bound > ALIKE * least:
+            break
+        own = estimate(with_accesses(problem, sketch, work), problem.gpu).seconds
+        found[number], least = own, min(least, own)
+    return every[min(number for number, seconds in found.items() if seconds <= ALIKE * least)]
 
 
 def _others(problem: Problem) -> list[Choice]:

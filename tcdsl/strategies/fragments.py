@@ -39,6 +39,7 @@ class Level:
     extent: int
     axis: int = 0
     width: int = 0
+    cluster: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,7 +235,7 @@ def why_not_named(problem: Problem) -> str | None:
     """Return why members do not have all of the lead's results, or None."""
     lead = problem.shapes[problem.lead]
     for name in problem.group.members:
-        shape, names = problem.shapes[name], _names_in(problem, name)
+        shape, names = problem.shapes[name], names_in(problem, name)
         if reason := why_not_whole(shape.statement):
             return f"{name}: {reason}"
         extents = dict(zip(lead.statement.indices, lead.extents, strict=True))
@@ -244,7 +244,7 @@ def why_not_named(problem: Problem) -> str | None:
     return None
 
 
-def _names_in(problem: Problem, name: str) -> list[str]:
+def names_in(problem: Problem, name: str) -> list[str]:
     """Return what the lead calls the indices of the member *name*, as far as it has them."""
     lead, names = problem.shapes[problem.lead].statement.indices, problem.shapes[name].statement
     own = {axis[name]: lead[axis[problem.lead]] for axis in problem.parallel}
@@ -253,7 +253,7 @@ def _names_in(problem: Problem, name: str) -> list[str]:
 
 def _renamed(statement: Statement, problem: Problem) -> Statement:
     """Return *statement* with the lead's names of indices; its relations are those of before."""
-    names = _names_in(problem, statement.name)
+    names = names_in(problem, statement.name)
     new = dict(zip(statement.indices, names, strict=True))
 
     def change(node: Expr) -> Expr:

@@ -23,7 +23,7 @@ from tcdsl.poly.scop import Array, Kind, Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import why_not_merged
 from tcdsl.rewrites.scop.packing import Factor
-from tcdsl.rewrites.scop.reordering import reordered, why_not_reordered
+from tcdsl.rewrites.scop.reordering import ORDERED, reordered, why_not_reordered
 from tcdsl.strategies.contracted import MIN_WORK
 from tcdsl.strategies.implicit_product import (
     LEAST_EXTENT,
@@ -55,13 +55,13 @@ class Order:
 def orders_of(scop: Scop, name: str) -> tuple[Order, ...]:
     """Return in which orders the factors of *name* are copied by whole vectors; () if they are."""
     statement = scop.by_name[name]
-    factors = _factors(scop, statement)
+    factors = large_factors(scop, statement)
     if factors is None:
         return ()
-    extents = _extents(statement)
+    extents = extents_of(statement)
     arrays = [scop.arrays[factor.load.tensor] for factor in factors]
     kept = [_vectors(*pair, extents) for pair in zip(factors, arrays, strict=True)]
-    own = [_candidates(*pair, extents) for pair in zip(factors, arrays, strict=True)]
+    own = [vectors_if_last(*pair, extents) for pair in zip(factors, arrays, strict=True)]
     are_full = [bool(_full(*pair)) for pair in zip(kept, arrays, strict=True)]
     if all(are_full):
         return ()
@@ -85,15 +85,17 @@ def orders_along(scop: Scop, name: str, types: Collection[DType]) -> tuple[Order
     ``tensor_types.has_groups``).
     """
     statement = scop.by_name[name]
-    factors = _factors(scop, statement, types)
+    factors = large_factors(scop, statement, types)
     if factors is None:
         return ()
     arrays = [scop.arrays[one.load.tensor] for one in factors]
-    own = [_candidates(*pair, _extents(statement)) for pair in zip(factors, arrays, strict=True)]
+    own = [
+        vectors_if_last(*pair, extents_of(statement)) for pair in zip(factors, arrays, strict=True)
+    ]
     shared = [index for index in statement.reduced if index in own[0] and index in own[1]]
     if not shared:
         return ()
-    term = Index(max(shared, key=lambda index: _extents(statement)[index]))
+    term = Index(max(shared, key=lambda index: extents_of(statement)[index]))
     found = [
         Order(array.name, one.load.subscripts.index(term))
         for one, array in zip(factors, arrays, strict=True)
@@ -104,6 +106,28 @@ def orders_along(scop: Scop, name: str, types: Collection[DType]) -> tuple[Order
         found = [min(sizes, key=sizes.__getitem__)] if len(found) == len(arrays) else []
     is_legal = all(why_not_reordered(scop, name, order.array) is None for order in found)
     return tuple(found) if is_legal else ()
+
+
+def orders_alone(scop: Scop, name: str, index: str) -> tuple[Order, ...]:
+    """Return the orders in which each factor of *name* ends with an index that it alone has.
+
+    Of the one that has it *index*, of the other the longest; () where one has none, or no copy.
+    """
+    statement = scop.by_name[name]
+    factors = large_factors(scop, statement)
+    if factors is None:
+        return ()
+    found, extents = list[Order](), extents_of(statement)
+    for factor, other in (factors, factors[::-1]):
+        array, others = scop.arrays[factor.load.tensor], indices_of(other.load.subscripts)
+        own = vectors_if_last(factor, array, extents)
+        alone = {i: n for i, n in own.items() if i not in others}
+        last = index if index in alone else _longest(alone, extents)
+        if not last or why_not_reordered(scop, name, array.name) is not None:
+            return ()
+        if factor.load.subscripts[-1] != Index(last):
+            found.append(Order(array.name, factor.load.subscripts.index(Index(last))))
+    return tuple(found)
 
 
 def _common(
@@ -145,7 +169,7 @@ def order_along_results(scop: Scop, name: str) -> Order | None:
     last = statement.write.subscripts[-1] if statement.write.subscripts else None
     if factors is None or not isinstance(last, Index) or last.name not in statement.left:
         return None
-    extents = _extents(statement)
+    extents = extents_of(statement)
     if (
         prod(extents.values()) < LEAST_SUMMED
         or array_strides(scop.arrays[statement.write.array])[-1] != 1
@@ -195,9 +219,33 @@ def with_orders(scop: Scop, name: str) -> Scop:
     return _in_order(scop, name, orders_of(scop, name))
 
 
+def with_orders_alone(scop: Scop, name: str, index: str) -> Scop:
+    """Return *scop* with copies of the factors of *name* that end with indices of their own."""
+    return _in_order(scop, name, orders_alone(scop, name, index))
+
+
 def with_orders_along(scop: Scop, name: str, types: Collection[DType]) -> Scop:
     """Return *scop* with copies of the factors of *name* that lie along its terms."""
     return _in_order(scop, name, orders_along(scop, name, types))
+
+
+def order_of_copy(scop: Scop, name: str) -> Order | None:
+    """Return in which order there is a copy of an array that the sum *name* reads as it lies."""
+    statement = scop.by_name[name]
+    if statement.kind is not Kind.UPDATE or statement.library:
+        return None
+    for read in statement.reads:
+        for dim in range(scop.arrays[read.array].rank):
+            is_there = f"{read.array}{ORDERED}{dim}" in scop.arrays and read.is_exact
+            if is_there and why_not_reordered(scop, name, read.array) is None:
+                return Order(read.array, dim)
+    return None
+
+
+def with_order_of_copy(scop: Scop, name: str) -> Scop:
+    """Return *scop* whose sum *name* reads that copy."""
+    order = order_of_copy(scop, name)
+    return scop if order is None else _in_order(scop, name, [order])
 
 
 def _in_order(scop: Scop, name: str, orders: Iterable[Order]) -> Scop:
@@ -206,14 +254,14 @@ def _in_order(scop: Scop, name: str, orders: Iterable[Order]) -> Scop:
     return scop
 
 
-def _factors(
-    scop: Scop, statement: Statement, types: Collection[DType] = HALVES
+def large_factors(
+    scop: Scop, statement: Statement, types: Collection[DType] = HALVES + WORDS
 ) -> tuple[Factor, Factor] | None:
     """Return the factors, of *types*, that *statement* adds products of on tensor cores."""
     factors = _summed_factors(statement)
     if factors is None:
         return None
-    extents = _extents(statement)
+    extents = extents_of(statement)
     mentioned = [indices_of(factor.load.subscripts) for factor in factors]
     reduced = set(statement.reduced)
     sides = (mentioned[0] - mentioned[1] - reduced, mentioned[1] - mentioned[0] - reduced, reduced)
@@ -226,7 +274,7 @@ def _factors(
     return factors if all(dtype in types for dtype in own) else None
 
 
-def _extents(statement: Statement) -> dict[str, int]:
+def extents_of(statement: Statement) -> dict[str, int]:
     bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
     ends = (0 if pair is None else pair[1] + 1 for pair in bounds)
     return dict(zip(statement.indices, ends, strict=True))
@@ -242,7 +290,7 @@ def _full(vectors: Mapping[str, int], array: Array) -> list[str]:
     return [i for i, n in vectors.items() if n * array.dtype.size_bytes >= VECTOR_BYTES]
 
 
-def _candidates(factor: Factor, array: Array, extents: Mapping[str, int]) -> dict[str, int]:
+def vectors_if_last(factor: Factor, array: Array, extents: Mapping[str, int]) -> dict[str, int]:
     """Return along which indices copies would move several, were they neighbours, and how many."""
     found: dict[str, int] = {}
     most = VECTOR_BYTES // array.dtype.size_bytes

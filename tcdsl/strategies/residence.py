@@ -73,9 +73,8 @@ def _keep(scop: Scop, sketch: Sketch, array: str, *, is_ahead: bool = False) -> 
     ways = {_pieces(cached, sketch, name) for name in readers}
     pieces = ways.pop()
     own = {piece.coordinate.position for piece in pieces}
-    axes = {piece.coordinate.position for piece in pieces if piece.kind is not LoopKind.LANES}
     is_whole = all(size == 1 or dim in own for dim, size in enumerate(cached.sizes))
-    if ways or not pieces or not is_whole or (len(axes) > 1 and not sketch.is_staged):
+    if ways or not pieces or not is_whole or not (sketch.is_staged or _has_numbers(pieces)):
         return scop, sketch
     loops, turns = _loops_of_copy(sketch, readers[0], cached)
     moved = [
@@ -103,6 +102,12 @@ def _keep(scop: Scop, sketch: Sketch, array: str, *, is_ahead: bool = False) -> 
         remaining={**sketch.remaining, cached.copy: (*turns, *moved, *units)},
         staged=(*sketch.staged, *([cached.array] if sketch.is_staged else ())),
     )
+
+
+def _has_numbers(pieces: Sequence[Piece]) -> bool:
+    """Return whether a thread's values have numbers, as registers do: of one axis, or unrolled."""
+    axes = {piece.coordinate.position for piece in pieces if piece.kind is not LoopKind.LANES}
+    return len(axes) == 1 or all(piece.kind is not LoopKind.SERIAL for piece in pieces)
 
 
 def _before(scop: Scop, copy: str, members: Sequence[str]) -> Scop:

@@ -149,6 +149,8 @@ class Tensor:
     after another.  Blocks that share sums have *chunk* terms each; *is_finished*, the last of them
     adds these up, and computes what else there is of the sums.  If the products are *is_one_sum*,
     the steps of each follow those of the one before it.  Columns *in_planes* have parts in memory.
+    The blocks of a *cluster* have neighbouring tiles of rows and columns, and copy what several of
+    them read once, a part each, to all of these.
     """
 
     row: Axis
@@ -163,6 +165,7 @@ class Tensor:
     is_finished: bool = False
     is_one_sum: bool = False
     in_planes: bool = False
+    cluster: tuple[int, int] = (1, 1)
 
     @property
     def products(self) -> tuple[str, ...]:

@@ -127,7 +127,8 @@ def _loop(levels: Mapping[str, Level], body: Node, nester: Nester) -> Loop:
     coordinates: Mapping[str, AnyCoordinate] = {n: own.coordinate for n, own in levels.items()}
     extent = max(own.extent for own in levels.values())
     name = nester.fresh_name(str(level.kind))
-    return Loop(name, coordinates, level.kind, body, extent, 0, level.axis, level.width)
+    width, cluster = level.width, level.cluster
+    return Loop(name, coordinates, level.kind, body, extent, 0, level.axis, width, cluster)
 
 
 def _last(body: Node, chunks: Level, nester: Nester) -> Loop:
@@ -380,8 +381,10 @@ def _padded(scop: Scop, problem: Problem, product: Tensor, own: Terms) -> Scop:
     """Return *scop* with whole tiles of the product *own*."""
     name = own.product
     rows, columns = (
-        _spans(problem, name, axis[name], size)
-        for axis, size in zip((product.row, product.column), product.tiles.block, strict=True)
+        _spans(problem, name, axis[name], size * blocks)
+        for axis, size, blocks in zip(
+            (product.row, product.column), product.tiles.block, product.cluster, strict=True
+        )
     )
     is_one = product.chunk == 0 or _is_dealt(problem, product)
     terms = _spans(problem, name, own.term, product.tiles.step if is_one else product.chunk)
@@ -535,11 +538,26 @@ def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:
         chunk = Chunk({problem.lead: product.terms[0].term}, product.chunk, is_dealt, run)
     loops = Assembly(problem.group, problem.shapes, problem.gpu, own, chunk=chunk).block_loops()
     lead, swath = problem.lead, (product.swath, product.in_turn)
-    return [
-        part
-        for loop in loops
-        for part in in_swaths(levels_of(loop), lead, product.row[lead], *swath)
-    ]
+    found = (_in_clusters(levels_of(loop), problem, product) for loop in loops)
+    return [part for loop in found for part in in_swaths(loop, lead, product.row[lead], *swath)]
+
+
+def _position(level: Level) -> int | None:
+    """Return which dimension *level* is over, None if it is over several."""
+    return level.coordinate.position if isinstance(level.coordinate, Coordinate) else None
+
+
+def _in_clusters(loop: dict[str, Level], problem: Problem, product: Tensor) -> dict[str, Level]:
+    """Return *loop* over blocks, with whole clusters of them."""
+    level = loop[problem.lead]
+    axes = zip((product.row, product.column), product.cluster, strict=True)
+    found = (n for axis, n in axes if _position(level) == axis[problem.lead])
+    if (size := next(found, 1)) == 1:
+        return loop
+    count = -(-level.extent // size) * size
+    return {
+        name: replace(own, extent=count, width=count, cluster=size) for name, own in loop.items()
+    }
 
 
 def in_swaths(
@@ -565,7 +583,7 @@ def in_swaths(
         kind, width = (LoopKind.SERIAL, 0) if is_serial else (level.kind, extent)
         yield {
             name: replace(own, kind=kind, extent=extent, axis=0 if is_serial else axis, width=width,
-                          coordinate=replace(
+                          cluster=own.cluster if axis == X else 1, coordinate=replace(
                 own.coordinate, div=own.coordinate.div * div, mod=mod
             ))
             for name, own in loop.items()

@@ -21,6 +21,7 @@ from dataclasses import replace
 from math import prod
 
 from tcdsl.costmodel.chip import WARP
+from tcdsl.costmodel.registers import REGISTER_BYTES
 from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop
@@ -140,6 +141,18 @@ def part_bytes(problem: Problem, name: str, row: Axis, tiles: WarpTiles) -> floa
     of_columns = is_of_columns(problem, name, row)
     share = 1 / tiles.rows if of_columns else QUAD / tiles.columns
     return reduction.dtype.size_bytes * prod(shape.extents) * share
+
+
+def held_registers(problem: Problem, row: Axis, tiles: WarpTiles) -> int:
+    """Return how many registers of a thread hold parts of what *problem* reduces."""
+    found = 0
+    for name in folds_of(problem):
+        reduction = problem.shapes[name].statement.reduction
+        assert reduction is not None
+        of_columns = is_of_columns(problem, name, row)
+        count = tiles.columns // QUAD if of_columns else tiles.rows // HALF
+        found += count * -(-reduction.dtype.size_bytes // REGISTER_BYTES)
+    return found
 
 
 def parts_of(

@@ -40,7 +40,8 @@ ALL_COLUMNS = [*FEW_COLUMNS, (2, 512, 8), (4, 112, 8), (1, 64, 4), (32, 32, 2), 
 def _launch(
     name: str, tx: int, blocks: int, parameters: tuple[Parameter, ...], ty: int = 1
 ) -> Launch:
-    return Launch(name, (CLUSTERS, 1, blocks), (tx, ty, 1), 0, parameters, cluster=blocks)
+    dims = (1, 1, blocks)
+    return Launch(name, (CLUSTERS, 1, blocks), (tx, ty, 1), 0, parameters, cluster_dims=dims)
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,8 @@ def signature(name: str) -> tuple[tuple[str, ...], str]:
         return (from_,), to
     function, _, dtype = name.removeprefix("tc_").rpartition("_")
     arity = 1 + (function in BINARY) + 2 * (function in TERNARY) + 3 * (function in QUATERNARY)
+    if function.startswith("placed"):
+        return (dtype, "i32"), "i64"
     is_predicate = function.startswith(("arg_better", "is"))
     return (dtype,) * arity, "b" if is_predicate else dtype
 
@@ -288,6 +290,24 @@ def test_bools_combine(tc: Callable[[str], Call]) -> None:
     assert tc("tc_arg_better_min_b")(a, b).tolist() == [0, 1, 0, 0]
     for name in ("abs", "sign", "relu"):
         assert tc(f"tc_{name}_b")(a).tolist() == a
+
+
+def test_places_are_ordered_by_values_and_the_first_is_the_largest(
+    tc: Callable[[str], Call],
+) -> None:
+    values = [-np.inf, -2.0, -1e-42, -0.0, 0.0, 1e-42, 2.0, np.inf, np.nan]
+    places = [*range(len(values))]
+    placed = tc("tc_placed_max_f32")(values, places)
+    assert tc("tc_place_of_i64")(placed).tolist() == places
+    assert np.argsort(placed).tolist() == [0, 1, 2, 4, 3, 5, 6, 7, 8], "of zeros the first"
+    placed = tc("tc_placed_min_f32")(values, places)
+    assert np.argsort(placed).tolist() == [7, 6, 5, 4, 3, 2, 1, 0, 8], "a NaN is the extreme"
+    numbers = [-(2**31), -1, 0, 0, 7, 2**31 - 1]
+    for way, last in (("max", 5), ("min", 0)):
+        placed = tc(f"tc_placed_{way}_i32")(numbers, [*range(6)])
+        assert int(np.argmax(placed)) == last and placed[2] > placed[3]
+    nothing = np.iinfo(np.int64).min
+    assert tc("tc_place_of_i64")([nothing]).tolist() == [-1] and placed.min() > nothing
 
 
 # --- casts ---------------------------------------------------------------------------------
@@ -725,7 +745,7 @@ SPECIAL: dict[str, list[tuple[float, ...]]] = {  # operands, then the result
 
 def test_every_float_function_has_special_values() -> None:
     floats = {n.removeprefix("tc_").removesuffix("_f32") for n in LOOPED if n.endswith("_f32")}
-    floats -= {"exp_nonpositive", "exp_addend"}  # below
+    floats -= {"exp_nonpositive", "exp_addend", "placed_max", "placed_min"}  # below and above
     assert {n for n in floats if not n.startswith("cast") and "_to" not in n} == SPECIAL.keys()
 
 

@@ -150,7 +150,11 @@ def test_pairs_that_run_at_once_leave_no_multiprocessor_over() -> None:
     work = Work(blocks=chip.multiprocessors, threads=32, cluster=2, read_bytes=1)
     assert usable(work, chip) == chip.multiprocessors
     assert usable(replace(work, cluster=4), chip) == chip.multiprocessors // 2
-    assert usable(replace(work, blocks=2 * work.blocks), chip) == chip.multiprocessors // 2
+    several = replace(work, blocks=2 * work.blocks)
+    assert usable(several, chip) == chip.multiprocessors // 2
+    assert usable(replace(several, is_tiled=True), chip) == chip.multiprocessors, (
+        "they end together"
+    )
 
 
 def test_lines_that_warps_look_up() -> None:

@@ -48,7 +48,7 @@ def source_of(
         listed = tuple(parameter(p.strip()) for p in parameters.split(","))
         x, y, z = _dim(grid)
         shape = (x, y, z * cluster), _dim(block)
-        launches.append(Launch(name, *shape, shared_bytes, listed, cluster=cluster))
+        launches.append(Launch(name, *shape, shared_bytes, listed, cluster_dims=(1, 1, cluster)))
     functions = frozenset(re.findall(r"\btc_[a-z0-9_]+", text))
     return CudaSource(
         text, functions, tuple(launches), workspace_bytes, (), (), alignments or {}

@@ -212,7 +212,7 @@ def test_launches_with_and_without_clusters(emulate: Emulate, f32: Random) -> No
     source = emulate(text.replace("void t", "void __cluster_dims__(1, 1, 2) t"), 1, 64).source
     first, second = source.launches
     shape = {"grid": (1, 1, 2)}
-    launches = (replace(first, cluster=2, **shape), replace(second, **shape))
+    launches = (replace(first, cluster_dims=(1, 1, 2), **shape), replace(second, **shape))
     both = replace(source, launches=(*launches, *launches[1:]))
     x = f32(2, 64)
     want = np.roll(x, 1, axis=0)[:, ::-1] + F32(1) + F32(1)
@@ -339,12 +339,12 @@ def test_clusters_that_cannot_be(emulate: Emulate) -> None:
     program = emulate(body, 1, 32, cluster=4)
     (launch,) = program.source.launches
     for changes, what in (
-        ({"grid": (1, 1, 8)}, r"clusters of 4 blocks, at most 16, that are all along z of a grid"),
-        ({"cluster": 2}, "clusters of 2 blocks, of a kernel with clusters of 4"),
+        ({"grid": (1, 1, 8)}, r"clusters of \(1, 1, 4\) blocks, at most 16; not whole ones"),
+        ({"cluster_dims": (1, 1, 2)}, r"clusters of \(1, 1, 2\) blocks, of a kernel with"),
     ):
         program.source = replace(program.source, launches=(replace(launch, **changes),))
         finding(program, what)
-    finding(emulate(body, 1, 32, cluster=17), "clusters of 17 blocks, at most 16")
+    finding(emulate(body, 1, 32, cluster=17), r"clusters of \(1, 1, 17\) blocks, at most 16")
 
 
 def test_the_sanitizer_has_no_clusters(emulate: Emulate) -> None:

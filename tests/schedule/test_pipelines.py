@@ -23,7 +23,7 @@ MATMUL = "def f(bfloat16(M,K) A, bfloat16(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B
 CONFIG = {
     "rows": 16, "columns": 128, "warp_rows": 8, "warp_columns": 1, "step": 64, "stages": 3,
     "together": 4, "loader": "boxes", "swath": 1, "chunks": 1, "is_persistent": False,
-    "is_finished": False,
+    "is_finished": False, "cluster_rows": 1, "cluster_columns": 1,
 }  # fmt: skip
 COPIES = "A.tile0S0_copy", "B.tile1S0_copy"
 

@@ -13,6 +13,7 @@ from tcdsl.costmodel.chip import load_chip
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT8_E4M3, FLOAT32, FLOAT64, INT8, UINT8, DType
 from tcdsl.options import Options
 from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
+from tcdsl.strategies import tensor_configs
 from tcdsl.strategies.templates import tile_mma
 from tcdsl.strategies.tensor_types import has_groups
 from tcdsl.testing.comparison import check
@@ -38,12 +39,12 @@ SIZES = [
 @pytest.fixture(autouse=True)
 def _in_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products have only the configurations of boxes, whatever their size."""
-    configs = tile_mma._configs
+    configs = tensor_configs.configs_of
 
     def boxed(*problems: Any) -> Any:
-        return (one for one in configs(*problems) if one.loader == tile_mma.BOXES)
+        return (one for one in configs(*problems) if one.loader == tensor_configs.BOXES)
 
-    monkeypatch.setattr(tile_mma, "_configs", boxed)
+    monkeypatch.setattr(tile_mma, "configs_of", boxed)
     monkeypatch.setattr(tile_mma, "MIN_WORK", 1)
 
 

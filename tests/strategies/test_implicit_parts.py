@@ -39,6 +39,7 @@ def _are_likely(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit.least_seconds", lambda *_: inf)
     monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit.LEAST_EXTENT", 1)
     monkeypatch.setattr("tcdsl.strategies.implicit_threads.LEAST_EXTENT", 1 << 30)
+    monkeypatch.setattr("tcdsl.strategies.operand_orders.LEAST_TILE", inf)  # as they are
 
 
 def source_of(name: str) -> str:

@@ -125,6 +125,7 @@ def asked(unit: Any, config: Mapping[str, Any]) -> Options:
     (weighed,) = unit.done.plan.weighed
     plain = {
         "loader": "threads", "swath": 1, "chunks": 1, "is_persistent": False, "is_finished": False,
+        "cluster_rows": 1, "cluster_columns": 1,
     }  # fmt: skip
     choice = {"kernel": weighed.kernel, "template": "tile_mma", **plain, **config}
     return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
@@ -257,7 +258,10 @@ def test_blocks_with_several_tiles(form: str, cuda_unit: MakeUnit, emulated: Any
 def sharing(unit: Any, config: Mapping[str, Any]) -> Options:
     """Return the options that ask for *config* for the product of *unit*, sums of chunks apart."""
     choice = {"kernel": unit.done.plan.weighed[0].kernel, "template": "tile_mma"}
-    plain = {"loader": "threads", "swath": 1, "is_persistent": False, "is_finished": False}
+    plain = {
+        "loader": "threads", "swath": 1, "is_persistent": False, "is_finished": False,
+        "cluster_rows": 1, "cluster_columns": 1,
+    }  # fmt: skip
     own = {**plain, **config}
     kernels = [{**choice, **own}]
     return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": kernels})

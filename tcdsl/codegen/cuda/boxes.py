@@ -14,6 +14,7 @@ Of a tile whose lines are digits of one number (poly/bulk_copies.py) there is a 
 """
 
 from collections.abc import Sequence
+from math import prod
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import (
@@ -41,23 +42,33 @@ from tcdsl.poly.bulk_copies import is_box, walked, why_not_brought
 from tcdsl.poly.isl_utils import Extent, greatest
 from tcdsl.poly.loop_tree import Coordinate, Loop
 from tcdsl.poly.scop import Accumulation, Array, BulkCopy, EventKind, Scop, Statement
+from tcdsl.schedule.multicast import share_of
 
 LINE_BYTES = 128  # of one line of a box, and of an atom: see device/cuda/wgmma.cuh
 BARRIERS = "w_barriers"
 BARRIER_BYTES = 8
 
 
-def tensor_map(scop: Scop, copy: Statement, sizes: Sequence[str]) -> TensorMap:
-    """Return the map of what *copy* reads, with its boxes; of open *sizes*, functions of them."""
+def tensor_map(scop: Scop, copy: Statement, sizes: Sequence[str], parts: int = 1) -> TensorMap:
+    """Return the map of what *copy* reads, with its boxes; of open *sizes*, functions of them.
+
+    :arg parts: of the lines of a box, where each block of a cluster copies one.
+    """
     if copy.bulk is not None:
         return _map_of_lines(scop, copy, copy.bulk, sizes)
     array, tile = (scop.arrays[one.array] for one in (copy.reads[0], copy.write))
     element = array.dtype.size_bytes
     most, box = (tuple(map(_number, own)) for own in (array.shape, tile.shape[-array.rank :]))
     strides = tuple(element * stride for stride in array_strides(array)[:-1])
-    box = (*box[:-1], LINE_BYTES // element)
+    lines = _lines_of(box)
+    box = (*box[:lines], box[lines] // parts, *box[lines + 1 : -1], LINE_BYTES // element)
     dtype, counts = _type_of(scop, copy), _counts(array.shape[::-1], sizes)
     return TensorMap(dtype, most[::-1], strides[::-1], box[::-1], counts)
+
+
+def _lines_of(box: Sequence[int]) -> int:
+    """Return along which dimension of *box*, the innermost last, its lines are."""
+    return next((dim for dim, size in enumerate(box[:-1]) if size > 1), len(box) - 2)
 
 
 def _counts(extents: Sequence[Extent], sizes: Sequence[str]) -> tuple[Counts, ...]:
@@ -127,6 +138,13 @@ def box_copies(
     map_ = map_name(printer.names, statement)
     if statement.bulk is None:
         sizes = [stages, tile.extents[-1], tile.rows]
+        share = share_of(printer.mapped, statement.name)
+        if share.parts > 1:
+            own = printer.scop.arrays[statement.write.array].shape
+            rank = printer.scop.arrays[statement.reads[0].array].rank
+            lines = _lines_of(tuple(map(_number, own[-rank:])))
+            sizes += [share.parts, share.stride]
+            sizes += [rank - 1 - lines] if share.lines > 1 else []
         indices = _indices(first, printer.scop.arrays[statement.reads[0].array])
         copy = template("tc_copy_box", sizes, place, map_, BARRIERS, use, *indices)
         return [Evaluate(copy)]
@@ -171,5 +189,7 @@ def event_nodes(printer: CudaStatementPrinter, sums: Sequence[str]) -> list[Node
     if event.kind is EventKind.AWAIT:
         return [Evaluate(template("tc_await", [event.stages], BARRIERS, use))]
     use = binary(use, "-", event.lag) if event.lag else use
-    release = Evaluate(template("tc_release", [event.stages], BARRIERS, use))
+    blocks = prod(printer.mapped.neighbours)
+    sizes = [event.stages] if blocks == 1 else [event.stages, blocks]
+    release = Evaluate(template("tc_release", sizes, BARRIERS, use))
     return [Evaluate(template("tc_leave_products", [event.left])), release]

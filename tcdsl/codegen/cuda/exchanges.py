@@ -59,6 +59,7 @@ from tcdsl.codegen.ast.nodes import (
     Variable,
 )
 from tcdsl.codegen.ast.walk import names
+from tcdsl.codegen.cuda.rows import Row
 from tcdsl.records import dataclass
 
 PAIR, QUAD = 2, 4
@@ -77,6 +78,12 @@ class Ahead:
     count: int
     guards: tuple[Code, ...] = ()
     before: list[Node] = field(default_factory=list)
+    row: Row | None = None  # in which what is stored is collected
+
+    def collect(self, row: Row) -> None:
+        """Load and store by way of *row*."""
+        self.row = row
+        self.before.append(row.declaration())
 
     def depth(self, size_bytes: int) -> int:
         """Return how many iterations load ahead, of pairs of *size_bytes*; less than two: none."""
@@ -118,6 +125,7 @@ class Exchange:
     is_storing: bool = False  # whether there are pairs to be stored
     early: list[Early] = field(default_factory=list)
     ahead: Ahead | None = None
+    is_prefix: bool = False  # iterations that are there are the first ones
 
     def take(self, type_: str, vector: str, first: Index, statement: str) -> Node:
         """Return the declaration of *vector*, a pair at *first*, of what is loaded before."""

@@ -1,6 +1,7 @@
 """One kernel while it is printed: what is declared in it, and who runs a loop."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import binary, both, cast, chain, member, number, paren
@@ -20,6 +21,7 @@ from tcdsl.codegen.cuda.overlap import Start
 from tcdsl.codegen.cuda.parameters import parameters_of, streamed_arrays
 from tcdsl.codegen.cuda.plan import PlanText
 from tcdsl.codegen.cuda.prefetches import prefetches_of
+from tcdsl.codegen.cuda.rows import ROWS
 from tcdsl.codegen.cuda.source import Launch
 from tcdsl.codegen.cuda.spans import Span
 from tcdsl.codegen.cuda.statements import (
@@ -30,7 +32,9 @@ from tcdsl.codegen.cuda.statements import (
 )
 from tcdsl.codegen.names import plain
 from tcdsl.costmodel import chip
+from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.registers import PRODUCING_WARPS
+from tcdsl.costmodel.rows import rows_bytes
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, loops_of
 from tcdsl.records import dataclass
 from tcdsl.schedule.fold_slots import fold_slots
@@ -109,6 +113,10 @@ class KernelText:
         self.exchange: Exchange | None = None  # of pairs, in the loop around
         self.around: Ahead | None = None  # the unrolled loop around that
         self.n_early = 0
+        self.n_rows = 0
+        self.lane_variable = ""  # of the loop over the threads of a warp, around
+        self.warp_variables: frozenset[str] = frozenset()  # that all threads of a warp have alike
+        self.is_parted = False  # whether some threads of a warp may not be here
         self.n_blocks = 0
         self.local_of: dict[str | None, list[Placement]] = {}
         own = set(arrays_of(parent.plan, kernel))
@@ -130,13 +138,14 @@ class KernelText:
 
     def _launch(self) -> Launch:
         cluster, sizes = self.mapped.cluster, self.parent.sizes.open_sizes
-        x, y, z = self.mapped.grid
+        dims, (x, y, z) = self.mapped.cluster_dims, self.mapped.grid
         assert x * y * z > 0, "what may run beside a kernel is known of those that run"
         return Launch(
             self.name, (x, y, cluster if cluster > 1 else z), self.threads,
-            sum(self.staged.values()) + self._barriers() * BARRIER_BYTES,
+            sum(self.staged.values()) + self._barriers() * BARRIER_BYTES
+            + rows_bytes(self.mapped.block[2], self.row_bytes),
             tuple(parameters_of(self.parent, self.kernel, self.start.awaited)),
-            self.kernel.name, (*self.kernel.why, *self.start.why), cluster, self.start.overlap,
+            self.kernel.name, (*self.kernel.why, *self.start.why), dims, self.start.overlap,
             grid_counts(self.mapped, sizes),
             has_phases(self.scop, self.kernel.tree),
             tuple(
@@ -144,6 +153,11 @@ class KernelText:
                 for own in self.taken.values()
             ),
         )  # fmt: skip
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row of results in shared memory, 0 if there are none."""
+        return self.kernel.code.row_bytes if self.mapped.block[0] == WARP else 0
 
     def _barriers(self) -> int:
         """Return how many barriers in phases the kernel has: of stages that are full, and empty."""
@@ -188,6 +202,9 @@ class KernelText:
         if self.pipeline is not None:
             start = cast("uint64_t *", paren(binary("w_staged", "+", offset)))
             yield Declare(Type("uint64_t"), (Variable(BARRIERS, start, pointer="*const "),))
+        if self.n_rows:
+            after = binary("w_staged", "+", offset + self._barriers() * BARRIER_BYTES)
+            yield Declare(Type("unsigned char"), (Variable(ROWS, after, pointer="*const "),))
         for placements in self.local_of.values():
             for placement in placements:
                 if placement.space is Space.SHARED and not placement.is_dynamic:
@@ -240,7 +257,16 @@ class KernelText:
         if self.must_be_met(guards, node.body):
             name, predicate = self.predicate(both(guards))
             return (predicate, *self.body(node, loop, [*active, name]))
-        return (If(both(guards), self.body(node, loop, active)),)
+        with self.parted_by(guards):
+            return (If(both(guards), self.body(node, loop, active)),)
+
+    @contextmanager
+    def parted_by(self, conditions: Sequence[Code]) -> Iterator[None]:
+        """Print what is run by those threads of a warp alone that meet *conditions*."""
+        before = self.is_parted
+        self.is_parted |= bool(names(*conditions) & (self.of_threads - self.warp_variables))
+        yield
+        self.is_parted = before
 
     # --- who runs what ---------------------------------------------------------------------
 

@@ -21,16 +21,19 @@ from tcdsl.codegen.ast.build import (
     address,
     binary,
     both,
+    call,
     chain,
     choice,
     code,
     index,
     number,
     paren,
+    template,
 )
 from tcdsl.codegen.ast.nodes import (
     Code,
     Declare,
+    Evaluate,
     If,
     Name,
     Node,
@@ -62,6 +65,7 @@ from tcdsl.codegen.cuda.lane_vectors import (
     without_branches,
 )
 from tcdsl.codegen.cuda.leaves import LeafPrinter
+from tcdsl.codegen.cuda.rows import RUN, Loops, Row, runs_of
 from tcdsl.codegen.cuda.spans import guard_of_last
 from tcdsl.codegen.cuda.statements import Vectors, is_block_collective
 from tcdsl.codegen.cuda.vectors import (
@@ -82,6 +86,7 @@ class LanesPrinter:
     def __init__(self, text: KernelText, leaves: LeafPrinter) -> None:
         self.text = text
         self.leaves = leaves
+        self.here: frozenset[str] = frozenset()  # the statements of a loop over lanes
 
     def lanes_or_unrolled(
         self, node: loop_ast.For, loop: Loop, active: Sequence[Code]
@@ -106,6 +111,7 @@ class LanesPrinter:
         exchange = ahead = None
         if may_exchange and not differs(tuple(guards), self.text.of_threads):
             exchange = Exchange(variable, tuple(guards), ahead=self.text.around)
+            exchange.is_prefix = node.init == ZERO and not step_guard(node)
         elif not active and self._is_around_exchange(node) and not step_guard(node):
             ahead = Ahead(variable, loop.extent, tuple(guards))
         self.text.turns.append(Turn(variable, loop, 1, loop.extent))
@@ -114,6 +120,8 @@ class LanesPrinter:
         body = self.text.guarded_body(node, loop, guards, active)
         self.text.exchange, self.text.around = outside
         self.text.turns.pop()
+        if ahead is not None and ahead.row is not None:
+            body = tuple(ahead.row.around(body))
         whole = for_each(variable, loop.extent, body)
         if exchange is None or not (exchange.pairs or exchange.loads or exchange.early):
             return Scope((*ahead.before, whole)) if ahead and ahead.before else whole
@@ -130,7 +138,10 @@ class LanesPrinter:
         return False
 
     def _may_exchange(self, vector: LaneVector, loop: Loop) -> bool:
-        """Return whether threads may load or store each other's pairs of *vector*."""
+        """Return whether threads may load or store each other's pairs of *vector*.
+
+        What is written is touched in this loop alone: a lane reads what it has written.
+        """
         scop, name = self.text.scop, vector.array
         statement, array = scop.by_name[vector.statement], scop.arrays[name]
         columns = loop.coordinates[statement.name]
@@ -140,10 +151,11 @@ class LanesPrinter:
         is_written = any(use is write for user, use in uses for write in user.writes)
         sharing = _sharing(array)
         return (
-            vector.is_stored != vector.is_loaded and not vector.is_changing
+            vector.is_stored != vector.is_loaded
+            and not (vector.is_loaded and vector.is_changing)
             and vector.width == PAIR and sharing in ((QUAD, PAIR) if vector.is_stored else (QUAD,))
             and name not in self.text.placements and known >= VECTOR_BYTES
-            and len(own) == 1 and (len(uses) == 1 or not is_written)
+            and len(own) == 1 and (not is_written or {s.name for s, _ in uses} <= self.here)
             and isinstance(columns, Coordinate)
             and is_run(scop, statement, own[0], columns, sharing * PAIR)
             and (vector.is_stored or self._differs_by_rows(own[0], statement, columns))
@@ -192,6 +204,10 @@ class LanesPrinter:
             size_bytes = vector.width * self.text.scop.arrays[vector.array].dtype.size_bytes
             return early.load_early(declared, number, size_bytes)
         element = c_type(self.text.scop.arrays[vector.array].dtype)
+        if exchange.is_storing and (row := self._row_of(vector, exchange, loop)):
+            row.loaded = vector.first
+            value = Variable(vector.name, template("tc_vload", [PAIR], row.place()))
+            return Declare(vector.type, (value,), "const ", statement=vector.statement)
         return exchange.take(element, vector.name, vector.first, vector.statement)
 
     def _early_of(self, vector: LaneVector, lanes: Lanes, is_guarded: bool) -> Exchange | None:
@@ -213,10 +229,46 @@ class LanesPrinter:
         exchange = self._exchanged(vector, lanes, loop, is_guarded)
         if exchange is None:
             return vector.store(lanes)
+        if row := self._row_of(vector, exchange, loop):
+            row.stored = vector.first
+            return Evaluate(call("tc_vstore", row.place(), vector.name), vector.statement)
         array = self.text.scop.arrays[vector.array]
         element, threads = c_type(array.dtype), _sharing(array)
         moved = Moved("", element, vector.first, vector.statement, threads)
         return exchange.keep(vector.name, moved)
+
+    def _row_of(self, vector: LaneVector, exchange: Exchange, loop: Loop) -> Row | None:
+        """Return the row of the loop around *exchange* by which *vector* is moved, or None.
+
+        It has one array that is loaded and one that is stored, of one type.
+        """
+        around, scop = exchange.ahead, self.text.scop
+        if around is None or not exchange.is_prefix or self.text.is_parted:
+            return None
+        array, own = scop.arrays[vector.array], loop.coordinates[vector.statement]
+        assert isinstance(own, Coordinate), "_may_exchange"
+        row = around.row
+        if row is not None:
+            is_taken = row.stored if vector.is_stored else row.loaded
+            return None if is_taken or c_type(array.dtype) != row.type_ else row
+        runs = runs_of(self.text.row_bytes, array.dtype.size_bytes, around.count)
+        turns = {turn.variable: turn.loop for turn in self.text.turns}
+        wanted = {exchange.variable: (RUN, QUAD), around.variable: (RUN * QUAD, around.count)}
+        is_along = all(
+            turns[name].coordinates[vector.statement] == replace(own, div=div, mod=mod)
+            for name, (div, mod) in wanted.items()
+        )
+        if not runs or not self.text.lane_variable or not is_along:
+            return None
+        number, self.text.n_rows = self.text.n_rows, self.text.n_rows + 1
+        guards = (*around.guards, *exchange.guards)
+        loops = Loops(around.variable, exchange.variable, self.text.lane_variable, guards)
+        row = Row(
+            f"w_row{number}", c_type(array.dtype), array.dtype.size_bytes, runs, loops,
+            vector.statement,
+        )  # fmt: skip
+        around.collect(row)
+        return row
 
     def _folds_at_once(self, node: loop_ast.For, loop: Loop) -> tuple[list[Node], dict[str, Code]]:
         """Return the folds of a short loop as one for all of its iterations, before it.
@@ -257,6 +309,7 @@ class LanesPrinter:
         # What guards the lanes must not keep threads from a fold: those before the loop will do.
         if leaves is None or bounds is None or any(map(self._still_folds, leaves)):
             return self._unrolled(node, loop, active)
+        self.here = frozenset(leaf.statement for leaf in leaves)
         guards = [tuple(self.leaves.guards(leaf, active)) for leaf in leaves]
         is_whole = bounds == (ZERO, code(width - 1))
         known, lanes = self._lanes_here(bounds, loop, leaves)

@@ -227,8 +227,9 @@ class LoopPrinter:
             name, predicate = self.text.predicate(node.condition)
             then = branch(node.then, [*active, name])
             return [predicate, *then, *branch(node.otherwise, [*active, negated(name)])]
-        then = branch(node.then, active)
-        return [If(node.condition, tuple(then), tuple(branch(node.otherwise, active)))]
+        with self.text.parted_by([node.condition]):
+            then, otherwise = branch(node.then, active), branch(node.otherwise, active)
+        return [If(node.condition, tuple(then), tuple(otherwise))]
 
     def _of_threads(self, node: loop_ast.For, loop: Loop) -> frozenset[str]:
         """Return the variables in the body of *node* that may differ between threads."""

@@ -11,6 +11,8 @@ from tcdsl.costmodel.chip import VECTOR_BYTES
 from tcdsl.costmodel.reductions import is_streamed
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import PRODUCER, Kind, Scop, Statement, Storage
+from tcdsl.schedule.mapping import Mapped
+from tcdsl.schedule.multicast import share_of
 from tcdsl.schedule.plan import Kernel, arrays_of
 from tcdsl.schedule.stitching import last_loop
 
@@ -25,7 +27,8 @@ def parameters_of(
     statements = [parent.scop.by_name[name] for name in statements_of(kernel.tree)]
     written = {access.array for s in statements for access in s.writes}
     boxed = [s for s in statements if s.role == PRODUCER and s.event is None]
-    yield from (_map_of(parent, copy) for copy in boxed)
+    mapped = Mapped(parent.scop, kernel.tree)
+    yield from (_map_of(parent, mapped, copy) for copy in boxed)
     loaded = {r.array for s in statements if s not in boxed for r in s.reads}
     for name in arrays_of(parent.plan, kernel):
         is_boxed = name not in loaded | written and any(s.reads[0].array == name for s in boxed)
@@ -45,17 +48,16 @@ def parameters_of(
         yield Parameter("int64_t *fault", ParameterKind.FAULT)
 
 
-def _map_of(parent: PlanText, copy: Statement) -> Parameter:
+def _map_of(parent: PlanText, mapped: Mapped, copy: Statement) -> Parameter:
     """Return the tensor map of what *copy* reads as a parameter."""
     array = parent.scop.arrays[copy.reads[0].array]
     if array.storage is Storage.ARGUMENT:
         known = parent.alignments.get(array.argument, 1)
         parent.alignments[array.argument] = max(known, VECTOR_BYTES)
     text = f"const __grid_constant__ tc_map {map_name(parent.names, copy)}"
-    own = parent.parameter(array)
-    return replace(
-        own, declaration=text, map=tensor_map(parent.scop, copy, parent.sizes.open_sizes)
-    )
+    own, parts = parent.parameter(array), share_of(mapped, copy.name).lines
+    map_ = tensor_map(parent.scop, copy, parent.sizes.open_sizes, parts)
+    return replace(own, declaration=text, map=map_)
 
 
 def _is_restricted(kernel: Kernel, name: str, statements: Sequence[Statement]) -> bool:

@@ -29,6 +29,7 @@ They return nodes (``ast``), on which ``passes`` work before ``ast/text`` prints
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import binary, both, template
@@ -174,8 +175,12 @@ class _KernelPrinter:
         """
         assert self.text.pipeline is not None
         _, _, warps = self.text.mapped.block
-        begin = template("tc_begin_pipeline", [self.text.pipeline.stages, warps], BARRIERS)
+        stages, blocks = self.text.pipeline.stages, prod(self.text.mapped.neighbours)
+        sizes = [stages, warps] if blocks == 1 else [stages, warps, blocks]
+        begin = template("tc_begin_pipeline", sizes, BARRIERS)
         nodes: list[Node] = [Evaluate(replace(begin, participants="xyz"))]
+        # What is in shared memory stays while the others of a cluster may copy to it.
+        end = [] if blocks == 1 else [Evaluate(Call("tc_end_pipeline", participants="xyz"))]
         is_other = binary(thread_index(2), "<", warps)
         is_producer = both([
             binary(thread_index(2), "==", warps), binary(thread_index(0), "==", 0)
@@ -190,13 +195,13 @@ class _KernelPrinter:
             fewer, more = (_registers(count) for count in (FEW_REGISTERS, registers))
             is_filling = binary(thread_index(2), ">=", warps)
             both_roles = If(is_filling, (fewer, fills), (more, *others), PRODUCER, is_role=True)
-            return [*nodes, both_roles]
+            return [*nodes, both_roles, *end]
         for role, names in roles_of(self.text.scop, self.text.kernel.tree).items():
             condition = is_producer if role == PRODUCER else is_other
             own = self._of(frozenset(names) - late)
             comment = role or "the others"
             nodes.append(If(condition, tuple(own), comment=comment, is_role=True))
-        return [*nodes, *(self._of(late) if late else [])]
+        return [*nodes, *end, *(self._of(late) if late else [])]
 
     def _of(self, names: frozenset[str]) -> list[Node]:
         """Return the nodes of the statements *names*."""
@@ -218,9 +223,9 @@ class _KernelPrinter:
     def head(self) -> list[str]:
         """Return the lines before the body."""
         x, y, z = self.text.threads
-        cluster = self.text.mapped.cluster
+        cluster = self.text.launch.cluster_dims
         parameters = ",\n    ".join(p.declaration for p in self.text.launch.parameters)
-        dims = f"__cluster_dims__(1, 1, {cluster}) " if cluster > 1 else ""
+        dims = f"__cluster_dims__({', '.join(map(str, cluster))}) " if prod(cluster) > 1 else ""
         resident = self.text.kernel.code.resident_blocks
         bounds = f"__launch_bounds__({x * y * z}{f', {resident}' if resident else ''})"
         return [

@@ -102,8 +102,8 @@ class Parameter:
 class Launch:
     """One kernel: its function, its grid, and what it is called with.
 
-    With *cluster* > 1 the blocks along z form a cluster: then the grid has *cluster* of them along
-    z, and the kernel's text says ``__cluster_dims__(1, 1, cluster)``.
+    *cluster_dims* neighbouring blocks form a cluster, and the grid has whole ones: then the
+    kernel's text says ``__cluster_dims__(x, y, z)``.
     """
 
     name: str  # of the __global__ function
@@ -113,7 +113,7 @@ class Launch:
     parameters: tuple[Parameter, ...]
     label: str = ""  # the statements that it runs, for people
     why: tuple[str, ...] = ()
-    cluster: int = 1  # blocks of a cluster
+    cluster_dims: Dim3 = (1, 1, 1)  # blocks of a cluster
     overlap: Overlap = Overlap.ORDERED
     counts: tuple[Counts, Counts, Counts] = ((), (), ())  # of blocks, where sizes are open
     is_cooperative: bool = False  # all blocks are there at once, for barriers of all
@@ -152,6 +152,11 @@ class Launch:
         return bool(any(self.counts) or self.shared_counts or self.has_open_maps)
 
     @property
+    def cluster(self) -> int:
+        """How many blocks are in a cluster."""
+        return prod(self.cluster_dims)
+
+    @property
     def has_open_maps(self) -> bool:
         """Whether a parameter is a map whose sizes are known at the call."""
         return any(p.map is not None and p.map.counts for p in self.parameters)
@@ -165,7 +170,7 @@ class Launch:
             "parameters": [p.to_json() for p in self.parameters],
             "label": self.label,
             "why": list(self.why),
-            "cluster": self.cluster,
+            "cluster_dims": list(self.cluster_dims),
             "overlap": self.overlap,
             "counts": [[count.to_json() for count in counts] for counts in self.counts],
             "is_cooperative": self.is_cooperative,
@@ -183,7 +188,7 @@ class Launch:
             str(data["label"]),
             tuple(map(str, data["why"])),
             # Manifests in caches may be older than these.
-            int(data.get("cluster", 1)),
+            _dim3(data.get("cluster_dims", (1, 1, 1))),
             Overlap(data.get("overlap", Overlap.ORDERED)),
             _counts(data.get("counts", ((), (), ()))),
             bool(data.get("is_cooperative", False)),

@@ -19,6 +19,7 @@ from tcdsl.codegen.c.statements import constant
 from tcdsl.codegen.cuda.kernel import KernelText, Turn
 from tcdsl.codegen.passes.turns import Turns, batch_of, covers, step_guard, turns_of
 from tcdsl.costmodel import gpu_thresholds
+from tcdsl.costmodel.chip import WARP
 from tcdsl.poly.loop_tree import Loop, LoopKind
 from tcdsl.poly.scop import Kind
 
@@ -63,7 +64,14 @@ class TurnsPrinter:
             guards.append(node.condition)
         guards += step_guard(node)
         own = constant(self.text.index_type, node.variable, self.text.me(loop))
-        return Scope((own, *self.text.guarded_body(node, loop, guards, active)))
+        before = self.text.lane_variable, self.text.warp_variables
+        if loop.kind is LoopKind.THREAD and loop.axis == 0:
+            self.text.lane_variable = node.variable
+        if loop.kind is LoopKind.THREAD and loop.axis == 2 and self.text.mapped.block[0] == WARP:
+            self.text.warp_variables |= {node.variable}
+        body = self.text.guarded_body(node, loop, guards, active)
+        self.text.lane_variable, self.text.warp_variables = before
+        return Scope((own, *body))
 
     def _strided(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> Node:
         """Return a loop over blocks or threads as a stride over its values."""

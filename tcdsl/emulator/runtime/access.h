@@ -59,9 +59,11 @@ EMU_COLD static const char *who(const Access &a) {
 }
 
 EMU_COLD static const char *why_unordered(const Access &other) {
-  if (other.stamp < block_start || (is_cluster() && other.stamp < cluster_start))
+  if (other.stamp < block_start || (counts_phases() && other.stamp < cluster_start))
     return "blocks may run at the same time";
-  if (is_cluster() && (other.warp == MANY || rank_of(other.warp) != own->rank))
+  if (is_by_thread() && (other.warp >= SEVERAL || rank_of(other.warp) != own->rank))
+    return "no barrier of the cluster lies between them, nor a phase";
+  if (counts_phases() && (other.warp == MANY || rank_of(other.warp) != own->rank))
     return "no barrier of the cluster lies between them";
   return "no barrier lies between them";
 }

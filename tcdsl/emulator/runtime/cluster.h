@@ -5,10 +5,19 @@
 #pragma once
 #include "access.h"
 #include "fibres.h"
+#include "mbarriers.h"
 
 static uint32_t phases_done, arrived, cluster_threads_done;
+static Phases everybody; /* of the cluster's barrier, where threads are known one by one */
 
-static void start_cluster() { phases_done = arrived = cluster_threads_done = 0; }
+static void start_cluster() {
+  phases_done = arrived = cluster_threads_done = 0;
+  if (!is_by_thread()) return;
+  know_threads();
+  everybody = {};
+  everybody.coming = new_row();
+  everybody.known = new_row();
+}
 
 /* A thread of any block for which *is_it*, for messages; where there is one. */
 template <typename F> static const Fibre *find_in_cluster(const Block **where, F is_it) {
@@ -48,11 +57,16 @@ EMU_LOCAL void emu_cluster_arrive(const char *file, int line) {
   uint32_t &published = own->published[f->arrivals & 3];
   if (own->ordered > published) published = own->ordered;
   ++f->arrivals;
-  if (cluster_start + (uint64_t)PHASE * (f->arrivals + 2) > 0xffff0000u)
-    fail(LIMIT, site, "too many barriers in one launch to emulate");
-  set_clock(*f);
+  if (counts_phases()) {
+    if (cluster_start + (uint64_t)PHASE * (f->arrivals + 2) > 0xffff0000u)
+      fail(LIMIT, site, "too many barriers in one launch to emulate");
+    set_clock(*f);
+  } else {
+    tell(everybody);
+  }
   if (++arrived < launch.cluster * launch.n_threads) return;
   arrived = 0;
+  if (is_by_thread()) memcpy(everybody.known, everybody.coming, n_known() * sizeof(uint32_t));
   ++phases_done;
   for (Block *b = blocks; b < blocks + launch.cluster; ++b)
     for (uint32_t t = 0; t < launch.n_threads; ++t)
@@ -73,7 +87,8 @@ EMU_LOCAL void emu_cluster_wait(const char *file, int line) {
   }
   ++f->waits;
   if (f->waits > f->phases) f->phases = f->waits;
-  set_clock(*f);
+  if (counts_phases()) set_clock(*f);
+  else learn(everybody);
 }
 
 /* The counterpart of *p*, of this block's shared memory, in the block of *rank*. */
@@ -90,8 +105,8 @@ EMU_LOCAL void *emu_cluster_map(const void *p, unsigned rank, const char *file, 
 
 /* ---- the end of a thread, and of a block ------------------------------------------------- */
 static void check_access_of_ended(const Region &r, uint64_t cell, const Access &a, bool writes) {
-  if (a.stamp < cluster_start || happened_before(a)) return;
-  if (a.warp != MANY && rank_of(a.warp) == own->rank) return;
+  if (a.stamp < (is_by_thread() ? block_start : cluster_start) || happened_before(a)) return;
+  if (a.warp != MANY && !is_of_several(a) && rank_of(a.warp) == own->rank) return;
   fail(RACE, NO_SITE, "data race at %s: the %s by %s and the end of this block are not ordered: no "
        "barrier of the cluster lies between them", place(r, r.base + (cell << r.shift)),
        verb(writes, a.flags & ATOMIC), who(a));
@@ -108,7 +123,8 @@ static void check_cells_of_ended(const Region &r) {
 static void check_accesses_from_outside() {
   for (uint32_t t = 0; t < launch.n_threads; ++t)
     if (own->fibres[t].phases > current->phases) current->phases = own->fibres[t].phases;
-  set_clock(*current);
+  if (counts_phases()) set_clock(*current);
+  check_arrivals_from_outside();
   for (uint32_t i = n_arrays; i < n_regions; ++i)
     if (regions[i].rank == own->rank && regions[i].flags & FROM_OUTSIDE)
       check_cells_of_ended(regions[i]);

@@ -38,7 +38,8 @@ static char *take_stack() {
 static void become(Fibre *f) {
   current = f;
   me = {own->index * launch.n_warps + f->index / 32, 1u << (f->index & 31), f->index & 31};
-  if (is_cluster()) set_clock(*f);
+  if (counts_phases()) set_clock(*f);
+  else if (is_by_thread()) barrier = own->last_barrier;
 }
 
 static void run_fibre(Fibre *f) {

@@ -82,6 +82,7 @@ EMU_LOCAL void *emu_shared_variable(Tag *tag, uint64_t size, uint32_t alignment,
 EMU_LOCAL unsigned emu_thread_x() { return current->thread.x; }
 EMU_LOCAL unsigned emu_thread_y() { return current->thread.y; }
 EMU_LOCAL unsigned emu_thread_z() { return current->thread.z; }
+EMU_LOCAL unsigned emu_rank() { return own->rank; }
 EMU_LOCAL unsigned emu_block_x() { return dim_of(own->index, launch.grid).x; }
 EMU_LOCAL unsigned emu_block_y() { return dim_of(own->index, launch.grid).y; }
 EMU_LOCAL unsigned emu_block_z() { return dim_of(own->index, launch.grid).z; }

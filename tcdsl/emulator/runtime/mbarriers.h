@@ -27,7 +27,7 @@ struct Box {
   char *to;
   uint64_t size;
   char *bytes;
-  uint32_t thread, stamp; /* of the issue */
+  uint32_t thread, stamp; /* of the issue: the thread's number in the cluster */
   Site site;
 };
 
@@ -40,26 +40,31 @@ struct Phases {
   Box *boxes;              /* on their way */
   uint32_t *coming, *known; /* by thread, up to where its accesses are ordered before: by the phase
                                that goes on, and by the last that has ended */
+  uint32_t *outside; /* by thread of another block, when it arrived last; null if none has */
 };
-static Phases *all_phases; /* of the block */
-static uint32_t known_table[MAX_THREADS * MAX_THREADS];
+static Phases *all_phases; /* of the block, or the cluster's blocks */
+static uint32_t known_table[MOST_KNOWN * MOST_KNOWN];
 
 static uint32_t *new_row() {
-  const uint64_t bytes = launch.n_threads * sizeof(uint32_t);
+  const uint64_t bytes = n_known() * sizeof(uint32_t);
   uint32_t *row = (uint32_t *)launch_memory(bytes);
   memset(row, 0, bytes);
   return row;
 }
 
+/* From here on what is ordered is known of each thread. */
+static void know_threads() {
+  known_through_phases = known_table;
+  memset(known_table, 0, (uint64_t)n_known() * n_known() * sizeof(uint32_t));
+}
+
 EMU_LOCAL void emu_phases_begin(const void *place, int count, const char *file, int line) {
   const Site site = {file, line, EMU_CALLER};
-  if (is_cluster()) fail(LIMIT, site, "barriers in phases are not emulated in clusters");
-  if (!known_through_phases) {
-    known_through_phases = known_table;
-    memset(known_table, 0, launch.n_threads * launch.n_threads * sizeof(uint32_t));
-  }
+  if (counts_phases()) fail(LIMIT, site, "barriers in phases are not emulated in clusters without boxes");
+  if (!known_through_phases) know_threads();
   Phases *one = (Phases *)launch_memory(sizeof(Phases));
-  *one = {all_phases, place, (uint32_t)count, (uint32_t)count, 0, 0, nullptr, new_row(), new_row()};
+  *one = {all_phases, place,     (uint32_t)count, (uint32_t)count, 0, 0,
+          nullptr,    new_row(), new_row(),       nullptr};
   all_phases = one;
 }
 
@@ -73,11 +78,12 @@ static Phases *phases_at(const void *place, Site site) {
 static void end_phase(Phases &one) {
   ++one.ended;
   one.pending = one.count;
-  memcpy(one.known, one.coming, launch.n_threads * sizeof(uint32_t));
-  for (uint32_t t = 0; t < launch.n_threads; ++t) {
-    Fibre &f = own->fibres[t];
-    if (f.state == AT_PHASE && f.phase == &one && (one.ended & 1) != f.mask) f.state = READY;
-  }
+  memcpy(one.known, one.coming, n_known() * sizeof(uint32_t));
+  for (Block *b = blocks; b < blocks + launch.cluster; ++b)
+    for (uint32_t t = 0; t < launch.n_threads; ++t) {
+      Fibre &f = b->fibres[t];
+      if (f.state == AT_PHASE && f.phase == &one && (one.ended & 1) != f.mask) f.state = READY;
+    }
 }
 
 static bool has_ended(const Phases &one) { return one.pending == 0 && one.bytes == 0; }
@@ -114,17 +120,32 @@ static bool deliver_somewhere() {
   return false;
 }
 
-EMU_LOCAL void emu_phases_arrive(const void *place, int bytes, const char *file, int line) {
-  Phases &one = *phases_at(place, {file, line, EMU_CALLER});
-  const uint32_t self = current->index, *through = known_through_phases + self * launch.n_threads;
-  const uint32_t *row = own->knowledge[self].row;
-  for (uint32_t t = 0; t < launch.n_threads; ++t) {
-    uint32_t upto = barrier > through[t] ? barrier : through[t];
-    if (t / 32 == self / 32 && row[t & 31] > upto) upto = row[t & 31];
-    if (t == self) upto = now;
+/* What the current thread knows those will know that wait for *one*. */
+static void tell(Phases &one) {
+  for (uint32_t t = 0; t < n_known(); ++t) {
+    const uint32_t upto = known_of(t);
     if (one.coming[t] < upto) one.coming[t] = upto;
   }
   ++now; /* what this thread does from here on is not ordered by it */
+}
+
+static void learn(const Phases &one) {
+  uint32_t *through = known_through_phases + known_self() * n_known();
+  for (uint32_t t = 0; t < n_known(); ++t)
+    if (through[t] < one.known[t]) through[t] = one.known[t];
+}
+
+/* A thread of this block, or of another one of the cluster, arrives. */
+EMU_LOCAL void emu_phases_arrive(const void *place, int bytes, const char *file, int line) {
+  const Site site = {file, line, EMU_CALLER};
+  Region *r = region_at((uintptr_t)place);
+  if (r && r->rank != own->rank) check_from_outside(*r, (uintptr_t)place, true, site);
+  Phases &one = *phases_at(place, site);
+  if (r && r->rank != own->rank) {
+    if (!one.outside) one.outside = new_row();
+    one.outside[known_self()] = now;
+  }
+  tell(one);
   one.bytes += bytes;
   if (one.pending) --one.pending;
   if (has_ended(one)) end_phase(one);
@@ -142,9 +163,7 @@ EMU_LOCAL void emu_phases_wait(const void *place, unsigned parity, const char *f
     f->site = site;
     leave(ENDED);
   }
-  uint32_t *through = known_through_phases + f->index * launch.n_threads;
-  for (uint32_t t = 0; t < launch.n_threads; ++t)
-    if (through[t] < one.known[t]) through[t] = one.known[t];
+  learn(one);
 }
 
 /* What the box from *indices* on holds: zeros outside the array, of which each element is read. */
@@ -215,18 +234,16 @@ static void read_pixels(const Map &map, const int *indices, const int *offsets, 
 }
 
 /* Put what has been read, *plain*, on its way to its swizzled place. */
-static void send_box(void *to, char *plain, uint64_t size, const Map &map, Phases &one, Site site) {
+static void send_box(void *to, const char *plain, uint64_t size, const Map &map, Phases &one,
+                     Site site) {
   if (((uintptr_t)to - dynamic_shared_address()) % 1024)
     fail(MISALIGNED, site, "a box's place in shared memory is at no multiple of 1024 bytes");
   check_access<true, false>((uintptr_t)to, size, 16, site);
-  check_copied_memory((uintptr_t)to, 0, site);
   char *bytes = (char *)malloc(size);
   Box *box = (Box *)launch_memory(sizeof(Box));
-  *box = {nullptr, (char *)to, size, bytes, current->index, now, site};
-  if (map.is_rounded) round_to_tf32((uint32_t *)plain, size / 4);
+  *box = {nullptr, (char *)to, size, bytes, known_self(), now, site};
   for (uint64_t i = 0; i < size; i += 16) /* 16 bytes change places within a line of 128 */
     memcpy(bytes + (i ^ (i / 128 % 8 * 16)), plain + i, 16);
-  free(plain);
   memset(to, 0xff, size);
   Region &r = *region_at((uintptr_t)to);
   const uint64_t offset = (uintptr_t)to - r.base;
@@ -243,17 +260,30 @@ static char *room_of(const Map &map, uint64_t size, Site site) {
   return (char *)malloc(size);
 }
 
+/* The same place in the shared memory of the block of a *rank*. */
+static char *there(const void *p, uint32_t rank) {
+  return (char *)p - distance_of(own->rank) + distance_of(rank);
+}
+
+/* The bits of *mask* are the blocks of the cluster that get the box; 0: this one does. */
 EMU_LOCAL void emu_copy_box(void *to, const void *of, const int *indices, const void *place,
-                            const char *file, int line) {
+                            unsigned mask, const char *file, int line) {
   const Site site = {file, line, EMU_CALLER};
   const Map &map = *(const Map *)of;
   uint64_t size = map.element;
   for (uint64_t d = 0; d < map.rank; ++d) size *= map.box[d];
-  Phases &one = *phases_at(place, site);
   char *plain = room_of(map, size, site);
   if (map.has_pixels) fail(LIMIT, site, "a copy of a box by a map of pixels");
+  check_copied_memory((uintptr_t)to, 0, site);
+  if (mask >> launch.cluster)
+    fail(OUT_OF_BOUNDS, site, "a copy to blocks 0x%x of a cluster of %u", mask, launch.cluster);
   read_box(map, indices, plain, site);
-  send_box(to, plain, size, map, one, site);
+  if (map.is_rounded) round_to_tf32((uint32_t *)plain, size / 4);
+  for (uint32_t rest = mask ? mask : 1u << own->rank; rest; rest &= rest - 1) {
+    const uint32_t rank = (uint32_t)__builtin_ctz(rest);
+    send_box(there(to, rank), plain, size, map, *phases_at(there(place, rank), site), site);
+  }
+  free(plain);
 }
 
 EMU_LOCAL void emu_copy_pixels(void *to, const void *of, const int *indices, const int *offsets,
@@ -264,8 +294,24 @@ EMU_LOCAL void emu_copy_pixels(void *to, const void *of, const int *indices, con
   Phases &one = *phases_at(place, site);
   char *plain = room_of(map, size, site);
   if (!map.has_pixels) fail(LIMIT, site, "a copy of pixels by a map of boxes");
+  check_copied_memory((uintptr_t)to, 0, site);
   read_pixels(map, indices, offsets, plain, site);
+  if (map.is_rounded) round_to_tf32((uint32_t *)plain, size / 4);
   send_box(to, plain, size, map, one, site);
+  free(plain);
+}
+
+/* At the end of a block, whose last thread is the current one: who is outside has arrived before. */
+static void check_arrivals_from_outside() {
+  for (const Phases *one = all_phases; one; one = one->next) {
+    const Region *r = region_at((uintptr_t)one->place);
+    if (!one->outside || r->rank != own->rank) continue;
+    for (uint32_t t = 0; t < n_known(); ++t)
+      if (one->outside[t] && !knows_thread(t, one->outside[t]))
+        fail(RACE, NO_SITE, "data race at %s: an arrival from another block and the end of this one "
+             "are not ordered: no barrier of the cluster lies between them",
+             place(*r, (uintptr_t)one->place));
+  }
 }
 
 /* At the end of a block: what is still on its way would arrive in another one's memory. */

@@ -22,7 +22,11 @@
  * all accesses of the cluster before the n-th arrival; of its own block's, those before the block's
  * last barrier too (`ordered`); of another block's, those before the last barrier that one of its
  * threads had met when it arrived for the n-th time (`published`).  Fences and atomics order nothing
- * between the blocks of a launch with clusters. */
+ * between their blocks.
+ *
+ * Not so where blocks copy boxes, and tell one another by barriers in phases what they have read:
+ * there stamps are plain, and what a thread knows of each thread of the cluster is kept as of those
+ * of a block; so is what the cluster's barrier orders (mbarriers.h). */
 #pragma once
 #include "state.h"
 
@@ -52,10 +56,9 @@ struct Knowledge {
   uint32_t fence_row[32]; /* ... and of its warp */
   uint32_t known_fence;   /* its last fence before the last barrier */
 };
-static uint32_t known_fence_barrier;
-static bool has_fences; /* in this block */
+static bool has_fences; /* in this block, or a cluster's blocks */
 
-/* What a thread publishes: the accesses of its block's thread t up to upto[t]. */
+/* What a thread publishes: the accesses of its block's (or cluster's) thread t up to upto[t]. */
 struct Log;
 struct Acquired { Log *log; uint32_t size, thread, stamp; };
 struct Snapshot {
@@ -69,15 +72,21 @@ static Vector<Log *> logs;         /* open addressing by location; size is the n
 static Vector<Acquired> acquired;  /* by threads of this block */
 static Snapshot *latest;
 
-/* By thread that knows and thread: up to where barriers in phases have ordered the accesses of the
- * one before those of the other; null in blocks without such barriers. */
+/* By thread that knows and thread, of the cluster: up to where barriers in phases have ordered the
+ * accesses of the one before those of the other; null in blocks without such barriers. */
 static uint32_t *known_through_phases;
+static const uint32_t MOST_KNOWN = 2048, MOST_WARPS = MOST_KNOWN / 32;
 
 /* The threads of an Access that SEVERAL of a block have made, by warp: those lanes, up to a stamp. */
-struct Several { uint32_t stamp[32], lanes[32]; };
+struct Several { uint32_t stamp[MOST_WARPS], lanes[MOST_WARPS]; };
 struct Joined { uint32_t from, warp, lanes, stamp, to; }; /* one more thread: what comes of it */
 static Vector<Several> several; /* of the block; entry 0 is nobody */
 static Vector<Joined> joined;
+
+/* Whether blocks run at the same time; and whether that is told by phases, or of each thread. */
+static EMU_HOT bool is_cluster() { return launch.cluster > 1; }
+static EMU_HOT bool counts_phases() { return is_cluster() && !launch.has_boxes; }
+static EMU_HOT bool is_by_thread() { return is_cluster() && launch.has_boxes; }
 
 static EMU_HOT bool in_earlier_epoch(uint32_t stamp) {
   return stamp - block_start <= barrier - block_start;
@@ -102,18 +111,33 @@ static void start_block_order() {
   known_through_phases = nullptr;
   latest = nullptr;
   has_fences = false;
-  known_fence_barrier = 0;
+  
 }
 
 /* ---- clusters ---------------------------------------------------------------------------- */
 static const uint32_t PHASE = 1 << 14;
 static uint32_t cluster_start;
 
-static EMU_HOT bool is_cluster() { return launch.cluster > 1; }
-static uint32_t blocks_of_a_rank() { return launch.n_blocks / launch.cluster; }
+static uint32_t n_clusters() { return launch.n_blocks / launch.cluster; }
 static uint32_t ticks_of(uint32_t stamp) { return (stamp - cluster_start) % PHASE; }
+static uint32_t rank_of_block(uint32_t index) {
+  const Dim b = dim_of(index, launch.grid), c = launch.cluster_dims;
+  return b.x % c.x + c.x * (b.y % c.y + c.y * (b.z % c.z));
+}
 static uint32_t rank_of(uint32_t warp) {
-  return warp >= MANY_OF_ONE ? warp - MANY_OF_ONE : warp / launch.n_warps / blocks_of_a_rank();
+  return warp >= MANY_OF_ONE ? warp - MANY_OF_ONE : rank_of_block(warp / launch.n_warps);
+}
+/* The block of a *rank* in cluster number *cluster*. */
+static uint32_t block_of(uint32_t cluster, uint32_t rank) {
+  const Dim c = launch.cluster_dims, g = launch.grid;
+  const Dim of_all = dim_of(cluster, {g.x / c.x, g.y / c.y, g.z / c.z}), own = dim_of(rank, c);
+  return of_all.x * c.x + own.x + g.x * (of_all.y * c.y + own.y + g.y * (of_all.z * c.z + own.z));
+}
+/* Threads and warps of the cluster, or of the one block. */
+static uint32_t n_known() { return launch.cluster * launch.n_threads; }
+static uint32_t known_self() { return own->rank * launch.n_threads + current->index; }
+static uint32_t known_warp(uint32_t warp) {
+  return (is_cluster() ? rank_of(warp) * launch.n_warps : 0) + warp % launch.n_warps;
 }
 
 static void start_cluster_order() {
@@ -144,20 +168,20 @@ static void order_block_of_cluster() {
 }
 
 static void order_by_barrier() {
-  if (is_cluster()) return order_block_of_cluster();
-  barrier = now++;
+  if (counts_phases()) return order_block_of_cluster();
+  barrier = own->last_barrier = now++;
   if (!has_fences) return;
   for (uint32_t t = 0; t < launch.n_threads; ++t) {
     Knowledge &k = own->knowledge[t];
     k.known_fence = k.fence;
-    if (k.fence >= block_start && k.fence_barrier > known_fence_barrier)
-      known_fence_barrier = k.fence_barrier;
+    if (k.fence >= block_start && k.fence_barrier > own->known_fence_barrier)
+      own->known_fence_barrier = k.fence_barrier;
   }
 }
 
 /* Order the lanes of one warp, of which *first* is lane 0, among one another. */
 static void order_lanes(uint32_t first, uint32_t lanes) {
-  const uint32_t stamp = is_cluster() ? cluster_start + own->ticks : now++;
+  const uint32_t stamp = counts_phases() ? cluster_start + own->ticks : now++;
   uint32_t joined[32] = {};
   for (uint32_t rest = lanes; rest; rest &= rest - 1) {
     const uint32_t *row = own->knowledge[first + (uint32_t)__builtin_ctz(rest)].row;
@@ -166,7 +190,7 @@ static void order_lanes(uint32_t first, uint32_t lanes) {
   for (uint32_t rest = lanes; rest; rest &= rest - 1) joined[__builtin_ctz(rest)] = stamp;
   for (uint32_t rest = lanes; rest; rest &= rest - 1)
     memcpy(own->knowledge[first + (uint32_t)__builtin_ctz(rest)].row, joined, sizeof joined);
-  if (!is_cluster()) return;
+  if (!counts_phases()) return;
   uint32_t phases = 0;
   for (uint32_t rest = lanes; rest; rest &= rest - 1) {
     const uint32_t known = own->fibres[first + (uint32_t)__builtin_ctz(rest)].phases;
@@ -180,7 +204,7 @@ static void order_lanes(uint32_t first, uint32_t lanes) {
 
 /* ---- fences and atomics ------------------------------------------------------------------ */
 static void order_by_fence() {
-  if (is_cluster()) return;
+  if (counts_phases()) return;
   Knowledge &k = own->knowledge[current->index];
   k.fence = now++;
   k.fence_barrier = barrier;
@@ -189,29 +213,30 @@ static void order_by_fence() {
 }
 
 static bool has_published(const Knowledge &k) {
-  return has_fences && (k.fence >= block_start || known_fence_barrier >= block_start);
+  return has_fences && (k.fence >= block_start || own->known_fence_barrier >= block_start);
 }
 
 static Snapshot *snapshot(const Knowledge &k) {
-  const uint32_t self = current->index;
+  const uint32_t self = known_self(), index = current->index;
   if (latest && latest->thread == self && latest->fence == k.fence && latest->barrier == barrier &&
       latest->n_acquired == acquired.size)
     return latest;
-  uint32_t *upto = (uint32_t *)launch_memory(launch.n_threads * sizeof(uint32_t));
+  uint32_t *all = (uint32_t *)launch_memory(n_known() * sizeof(uint32_t)); /* 0: of other blocks */
+  uint32_t *upto = (uint32_t *)memset(all, 0, n_known() * sizeof(uint32_t)) + (self - index);
   const bool fenced = k.fence >= block_start;
-  const uint32_t base = fenced && k.fence_barrier > known_fence_barrier ? k.fence_barrier
-                                                                       : known_fence_barrier;
+  const uint32_t base = fenced && k.fence_barrier > own->known_fence_barrier ? k.fence_barrier
+                                                                       : own->known_fence_barrier;
   for (uint32_t t = 0; t < launch.n_threads; ++t)
     upto[t] = own->knowledge[t].known_fence > base ? own->knowledge[t].known_fence : base;
   for (uint32_t lane = 0; fenced && lane < 32; ++lane) {
-    const uint32_t t = (self & ~31u) + lane;
+    const uint32_t t = (index & ~31u) + lane;
     if (t < launch.n_threads && k.fence_row[lane] > upto[t]) upto[t] = k.fence_row[lane];
   }
-  if (fenced) upto[self] = k.fence;
+  if (fenced) upto[index] = k.fence;
   Acquired *copy = (Acquired *)launch_memory(acquired.size * sizeof(Acquired));
   if (acquired.size) memcpy(copy, acquired.items, acquired.size * sizeof(Acquired));
   latest = (Snapshot *)launch_memory(sizeof(Snapshot));
-  *latest = {block_start, self, k.fence, barrier, upto, copy, acquired.size};
+  *latest = {block_start, self, k.fence, barrier, all, copy, acquired.size};
   return latest;
 }
 
@@ -248,17 +273,23 @@ static void order_by_atomic(const void *location) {
   if (!publishes && !logs.size) return; /* plain counting, the common case */
   Log *log = publishes ? log_of(location) : *place_of(location);
   if (!log) return;
-  if (log->entries.size) acquired.push({log, log->entries.size, current->index, now});
+  if (log->entries.size) acquired.push({log, log->entries.size, known_self(), now});
   if (publishes) log->entries.push(snapshot(k));
 }
 
 /* ---- asking ------------------------------------------------------------------------------ */
+/* Up to where the current one knows the accesses of a *thread*, of the cluster. */
+static uint32_t known_of(uint32_t thread) {
+  const uint32_t self = known_self(), first = own->rank * launch.n_threads, t = thread - first;
+  uint32_t upto = known_through_phases ? known_through_phases[self * n_known() + thread] : 0;
+  if (t >= launch.n_threads) return upto; /* of another block */
+  if (thread == self) return now;
+  if (upto < barrier) upto = barrier;
+  const uint32_t *row = own->knowledge[current->index].row;
+  return t / 32 == current->index / 32 && row[t & 31] > upto ? row[t & 31] : upto;
+}
 static bool knows_thread(uint32_t thread, uint32_t stamp) {
-  return in_earlier_epoch(stamp) || thread == current->index ||
-         (known_through_phases &&
-          known_through_phases[current->index * launch.n_threads + thread] >= stamp) ||
-         (thread / 32 == current->index / 32 &&
-          own->knowledge[current->index].row[thread & 31] >= stamp);
+  return stamp <= known_of(thread);
 }
 
 /* Whether the first *size* entries of *log*, in the order of their blocks, cover the access of
@@ -309,19 +340,24 @@ static EMU_HOT bool is_of_several(const Access &a) {
 }
 
 static bool happened_before_of_several(const Several &threads) {
-  for (uint32_t warp = 0; warp < launch.n_warps; ++warp)
+  const uint32_t n_warps = launch.cluster * launch.n_warps;
+  for (uint32_t warp = 0; warp < n_warps; ++warp) {
+    const uint32_t first =
+      warp / launch.n_warps * launch.n_threads + warp % launch.n_warps * 32;
     for (uint32_t rest = threads.lanes[warp]; rest; rest &= rest - 1)
-      if (!knows_thread(32 * warp + (uint32_t)__builtin_ctz(rest), threads.stamp[warp])) return false;
+      if (!knows_thread(first + (uint32_t)__builtin_ctz(rest), threads.stamp[warp])) return false;
+  }
   return true;
 }
 
 EMU_COLD static bool happened_before_slowly(const Access &a) {
-  if (is_cluster()) return happened_before_in_cluster(a);
+  if (counts_phases()) return happened_before_in_cluster(a);
   if (is_of_several(a) && a.stamp >= block_start)
     return happened_before_of_several(several.items[a.warp - SEVERAL]);
   if (a.warp == MANY || is_of_several(a)) /* of other blocks: taken for ordered where anything was acquired at all */
     return a.stamp < block_start && acquired.size > 0;
-  const uint32_t first = a.warp % launch.n_warps * 32;
+  const uint32_t first =
+    (is_cluster() ? rank_of(a.warp) * launch.n_threads : 0) + a.warp % launch.n_warps * 32;
   for (uint32_t rest = a.lanes; rest; rest &= rest - 1) {
     const uint32_t thread = first + (uint32_t)__builtin_ctz(rest);
     const bool known = a.stamp >= block_start && knows_thread(thread, a.stamp);
@@ -332,8 +368,8 @@ EMU_COLD static bool happened_before_slowly(const Access &a) {
 
 /* Whether all of *a* happened before what the current fibre does now. */
 static EMU_HOT bool happened_before(const Access &a) {
-  return in_earlier_epoch(a.stamp) || a.stamp < launch_start ||
-         (a.warp == me.warp && a.lanes == me.lanes) || happened_before_slowly(a);
+  return (in_earlier_epoch(a.stamp) && __builtin_expect(!is_by_thread(), 1)) ||
+         a.stamp < launch_start || (a.warp == me.warp && a.lanes == me.lanes) || happened_before_slowly(a);
 }
 
 /* Make *a* an access by the current fibre; what it was must have happened before. */
@@ -354,14 +390,15 @@ static void join_in_cluster(Access &a) {
 /* Add the current fibre to *a*, of the same block, in which barriers in phases tell threads apart.
  * Many cells see the same threads in turn, so that what comes of one more is looked up. */
 EMU_COLD static void join_of_several(Access &a) {
-  const uint32_t warp = me.warp % launch.n_warps;
+  const uint32_t warp = known_warp(me.warp);
   if (!several.size) several.push(Several{});
   uint32_t from = is_of_several(a) ? a.warp - SEVERAL : 0;
   if (!from) {
     Several alone = {};
-    alone.stamp[a.warp % launch.n_warps] = a.stamp;
-    alone.lanes[a.warp % launch.n_warps] = a.lanes;
-    if (a.warp / launch.n_warps != own->index) return (void)(a.warp = MANY, a.stamp = now);
+    alone.stamp[known_warp(a.warp)] = a.stamp;
+    alone.lanes[known_warp(a.warp)] = a.lanes;
+    if (a.warp / launch.n_warps != own->index && !is_by_thread())
+      return (void)(a.warp = MANY, a.stamp = now);
     for (uint32_t i = several.size; i-- > 1 && i + 64 > several.size && !from;)
       if (!memcmp(&several.items[i], &alone, sizeof alone)) from = i;
     if (!from) from = several.size, several.push(alone);
@@ -383,7 +420,7 @@ EMU_COLD static void join_of_several(Access &a) {
 }
 
 static EMU_HOT void join_access(Access &a) {
-  if (__builtin_expect(is_cluster(), 0)) return join_in_cluster(a);
+  if (__builtin_expect(counts_phases(), 0)) return join_in_cluster(a);
   if (__builtin_expect(known_through_phases != nullptr, 0) && a.stamp >= block_start &&
       a.warp != MANY)
     return join_of_several(a);

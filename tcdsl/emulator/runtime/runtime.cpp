@@ -49,18 +49,20 @@ static void start_block(Block &b, uint32_t index) {
   }
   b.position = b.threads_done = b.at_barrier = b.barrier_sum = b.at_grid_barrier = 0;
   b.ticks = b.ordered = 0;
+  b.last_barrier = block_start;
+  b.known_fence_barrier = 0;
   memset(b.published, 0, sizeof b.published);
 }
 
 static void start_cluster_or_block() {
-  const uint32_t first = cluster_order[clusters_done];
-  if (is_cluster()) start_cluster_order();
+  const uint32_t cluster = cluster_order[clusters_done];
+  if (counts_phases()) start_cluster_order();
   else start_block_order();
   all_phases = nullptr;
   start_cluster();
   poison_shared();
   for (uint32_t rank = 0; rank < launch.cluster; ++rank)
-    start_block(blocks[rank], first + rank * blocks_of_a_rank());
+    start_block(blocks[rank], block_of(cluster, rank));
   if (grid_phase) resume_block(*blocks);
   shuffle(turns, launch.cluster);
   own = &blocks[turns[turn = 0]];
@@ -111,7 +113,10 @@ static bool run_block() {
   while (own->threads_done < launch.n_threads) {
     Fibre *f = paused ? paused : next_ready();
     paused = nullptr;
-    if (!f && deliver_somewhere()) continue;
+    if (!f && deliver_somewhere()) { /* to another block of the cluster, it may be */
+      has_run = true;
+      continue;
+    }
     if (!f) return true;
     has_run = true;
     run_fibre(f);
@@ -152,7 +157,7 @@ static bool run_cluster() {
   }
   check_boxes_have_arrived();
   if (outcome == FOUND) return false;
-  if (is_cluster()) end_cluster_order(phases_done);
+  if (counts_phases()) end_cluster_order(phases_done);
   cluster_runs = false;
   return true;
 }
@@ -160,7 +165,7 @@ static bool run_cluster() {
 /* ---- launches ---------------------------------------------------------------------------- */
 static int32_t advance() {
   outcome = ENDED;
-  while (clusters_done < blocks_of_a_rank()) {
+  while (clusters_done < n_clusters()) {
     if (now > 0xffff0000u) {
       fail(LIMIT, NO_SITE, "too many barriers in one launch to emulate");
       break;
@@ -220,7 +225,7 @@ EMU_API int32_t emu_resume() {
 }
 
 static bool is_launchable(uint64_t shared_bytes) {
-  const Dim g = launch.grid, b = launch.block;
+  const Dim g = launch.grid, b = launch.block, c = launch.cluster_dims;
   const uint64_t threads = (uint64_t)b.x * b.y * b.z, blocks = (uint64_t)g.x * g.y * g.z;
   if (threads < 1 || threads > MAX_THREADS || b.z > 64)
     fail(LIMIT, NO_SITE, "a block of %s threads; at most 1024, and 64 along z", text_of(b));
@@ -230,10 +235,12 @@ static bool is_launchable(uint64_t shared_bytes) {
   else if (shared_bytes > MAX_SHARED_BYTES)
     fail(LIMIT, NO_SITE, "%llu bytes of dynamic shared memory; the limit is %u",
          (unsigned long long)shared_bytes, MAX_SHARED_BYTES);
-  else if (launch.cluster < 1 || launch.cluster > most_ranks ||
-           (launch.cluster > 1 && launch.cluster != g.z))
-    fail(LIMIT, NO_SITE, "clusters of %u blocks, at most %u, that are all along z of a grid of %s",
-         launch.cluster, MAX_CLUSTER, text_of(g));
+  else if (launch.cluster < 1 || launch.cluster > most_ranks || g.x % c.x || g.y % c.y || g.z % c.z ||
+           (counts_phases() && launch.cluster != g.z))
+    fail(LIMIT, NO_SITE, "clusters of %s blocks, at most %u; not whole ones, or without boxes not all "
+         "along z, of a grid of %s", text_of(c), MAX_CLUSTER, text_of(g));
+  else if (is_by_thread() && launch.cluster * ((threads + 31) / 32) > MOST_WARPS)
+    fail(LIMIT, NO_SITE, "clusters of more than %u threads that copy boxes", MOST_KNOWN);
   else if (blocks * ((threads + 31) / 32) >= MANY_OF_ONE)
     fail(LIMIT, NO_SITE, "a grid of %s blocks is too large to emulate", text_of(g));
   return outcome != FOUND;
@@ -263,8 +270,10 @@ EMU_API int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shar
   launch.call = emu_kernels[kernel];
   launch.grid = {sizes[0], sizes[1], sizes[2]};
   launch.block = {sizes[3], sizes[4], sizes[5]};
-  launch.cluster = sizes[6];
-  launch.is_cooperative = sizes[7];
+  launch.cluster_dims = {sizes[6], sizes[7], sizes[8]};
+  launch.cluster = sizes[6] * sizes[7] * sizes[8];
+  launch.is_cooperative = sizes[9];
+  launch.has_boxes = sizes[10];
   memset(&finding, 0, sizeof finding);
   outcome = ENDED;
   current = paused = nullptr;
@@ -280,8 +289,8 @@ EMU_API int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shar
   ++launches;
   release_shared();
   if (!make_dynamic_shared(shared_bytes)) return FOUND;
-  cluster_order = (uint32_t *)launch_memory(blocks_of_a_rank() * sizeof(uint32_t));
-  shuffle(cluster_order, blocks_of_a_rank());
+  cluster_order = (uint32_t *)launch_memory(n_clusters() * sizeof(uint32_t));
+  shuffle(cluster_order, n_clusters());
   clusters_done = 0;
   start_grid();
   return emu_resume();

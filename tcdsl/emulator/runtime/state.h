@@ -40,7 +40,9 @@ struct Launch {
   void (*call)(const uint64_t *);
   Dim grid, block;
   uint32_t n_blocks, n_threads, n_warps; /* threads and warps of one block */
-  uint32_t cluster;                      /* blocks that run at the same time, along z */
+  Dim cluster_dims;                      /* blocks that run at the same time, ... */
+  uint32_t cluster;                      /* ... and how many these are */
+  bool has_boxes;                        /* copies of them arrive at barriers in phases */
   bool is_cooperative;                   /* all blocks are there at once, and may wait for all */
 };
 
@@ -87,6 +89,7 @@ struct Block {
   uint32_t position;    /* ... and where that stands */
   uint32_t threads_done, at_barrier, barrier_sum, barrier_result, at_grid_barrier;
   const Fibre *first_at_barrier;
+  uint32_t last_barrier, known_fence_barrier; /* the last barrier; that before a fence known to all */
   /* In a cluster only (order.h): */
   uint32_t ticks, ordered, published[4];
 };

@@ -71,9 +71,9 @@ def place_after(scop: Scop, name: str) -> Scop:
     origin = statement.arg_origin
     assert init is not None and reduction is not None and value is not None
     assert isinstance(origin, int)
-    arrays = {n: a for n, a in scop.arrays.items() if not _is_companion(statement, n)}
+    arrays = {n: a for n, a in scop.arrays.items() if not is_companion(statement, n)}
     target, place = arrays[statement.write.array], f"{name}.place"
-    wide = _place_type(statement)
+    wide = place_type(statement)
     arrays[place] = Array(place, wide, target.origin, target.shape, Storage.SCRATCH)
     is_largest = reduction.operator is Operator.ARGMAX
     extreme = Reduction(Operator.MAX if is_largest else Operator.MIN, True, reduction.dtype)
@@ -86,16 +86,16 @@ def place_after(scop: Scop, name: str) -> Scop:
     wider, made = replace(scop, arrays=arrays), list[Statement]()
     if not is_known:
         made = [
-            _started(wider, init, f"{name}_top", extreme, top),
-            _summed(wider, statement, f"{name}_top", extreme, value, top),
+            started(wider, init, f"{name}_top", extreme, top),
+            summed(wider, statement, f"{name}_top", extreme, value, top),
         ]
-    own = _as(Load(top, statement.write.subscripts, arrays[top].dtype), reduction.dtype)
-    term = _as(value, reduction.dtype)
+    own = as_type(Load(top, statement.write.subscripts, arrays[top].dtype), reduction.dtype)
+    term = as_type(value, reduction.dtype)
     is_there = Binary("==", term, own, BOOL)
     if reduction.dtype.is_float:
         # Not "||", which compilers make a branch of: of 200 values of a thread 400 branches.
         is_there = Binary("|", is_there, Binary("!=", term, term, BOOL), BOOL)
-    where = _as(Index(statement.reduced[0]), wide)
+    where = as_type(Index(statement.reduced[0]), wide)
     if origin:
         where = Binary("-", where, Const(origin, wide), wide)
     found = Select(is_there, where, Const(LAST[wide], wide), wide)
@@ -103,9 +103,9 @@ def place_after(scop: Scop, name: str) -> Scop:
     is_none = Binary("==", least, Const(LAST[wide], wide), BOOL)
     result = Select(is_none, Const(-1, wide), least, wide)
     made += [
-        _started(wider, init, f"{name}_place", first, place),
-        _summed(wider, statement, f"{name}_place", first, found, place),
-        _assigned(wider, init, name, result),
+        started(wider, init, f"{name}_place", first, place),
+        summed(wider, statement, f"{name}_place", first, found, place),
+        assigned(wider, init, name, result),
     ]
     statements: list[Statement] = []
     for old in scop.statements:
@@ -116,7 +116,7 @@ def place_after(scop: Scop, name: str) -> Scop:
     return replace(wider, statements=tuple(statements))
 
 
-def _place_type(statement: Statement) -> DType:
+def place_type(statement: Statement) -> DType:
     """Return the type of places: of 32 bits if the index, from any origin, has as many."""
     bounds = constant_bounds(statement.domain, statement.indices.index(statement.reduced[0]))
     is_short = bounds is None or max(map(abs, bounds)) < LAST[INT32] // 2
@@ -157,15 +157,15 @@ def _is_of_same(other: Statement, statement: Statement, value: Expr) -> bool:
     )
 
 
-def _as(value: Expr, dtype: DType) -> Expr:
+def as_type(value: Expr, dtype: DType) -> Expr:
     return value if value.dtype == dtype else Cast(value, dtype)
 
 
-def _is_companion(statement: Statement, array: str) -> bool:
+def is_companion(statement: Statement, array: str) -> bool:
     return statement.companion is not None and statement.companion.array == array
 
 
-def _started(scop: Scop, init: Statement, owner: str, kind: Reduction, array: str) -> Statement:
+def started(scop: Scop, init: Statement, owner: str, kind: Reduction, array: str) -> Statement:
     """Return the initialisation of *array*, which *owner* reduces into."""
     name = f"{owner}_init"
     builder, domain = builder_of(init.indices, name, scop.sizes), init.domain.set_tuple_name(name)
@@ -175,7 +175,7 @@ def _started(scop: Scop, init: Statement, owner: str, kind: Reduction, array: st
     )  # fmt: skip
 
 
-def _summed(
+def summed(
     scop: Scop, statement: Statement, name: str, kind: Reduction, value: Expr, array: str
 ) -> Statement:
     """Return the updates *name* of an array by *value*, for each instance of *statement*."""
@@ -188,10 +188,10 @@ def _summed(
     )  # fmt: skip
 
 
-def _assigned(scop: Scop, init: Statement, name: str, value: Expr) -> Statement:
+def assigned(scop: Scop, init: Statement, name: str, value: Expr) -> Statement:
     """Return the statement *name* that stores *value* where *init* stored -1."""
     builder, domain = builder_of(init.indices, name, scop.sizes), init.domain.set_tuple_name(name)
-    value = _as(value, scop.arrays[init.write.array].dtype)
+    value = as_type(value, scop.arrays[init.write.array].dtype)
     return replace(
         init, name=name, domain=domain, kind=Kind.ASSIGN, value=value, reduction=None,
         companion=None,

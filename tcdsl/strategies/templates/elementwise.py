@@ -7,7 +7,7 @@ Where that axis is short, threads.y are along the next one.  Blocks are smaller 
 too few of them, and a thread takes a second vector only if the chip stays full.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tcdsl.costmodel import gpu_thresholds
@@ -27,6 +27,7 @@ MIN_VECTORED = gpu_thresholds.VECTORED_VALUES
 MOST_REPEAT = 4  # vectors of a thread that are worth trying
 MOST_TAPS = 64  # of a window, which a thread adds up
 MOST_POINTS = 8  # of a thread
+LEAST_INVARIANTS = 3  # arrays of which several points of a thread load the same
 MOST_SUMS = gpu_thresholds.BLOCKED_SUMS
 LEAST_THREADS = gpu_thresholds.BLOCKED_THREADS
 CHAIN_CALLS = 16  # functions of an element, one after another
@@ -88,18 +89,35 @@ def _in_blocks(
     after that it has several rows instead: their windows have in common what a block reads, too.
     Threads are to fill a part of the chip still, and more sums would leave it fewer warps.
     """
-    if not 1 < problem.most_rest <= MOST_TAPS or config.vector == 1 < _widest(problem):
+    axes = _next_axes(problem)[:2]
+    is_sum = 1 < problem.most_rest <= MOST_TAPS
+    if not (is_sum or _has_invariants(problem, axes)) or config.vector == 1 < _widest(problem):
         return
     threads_of_one = problem.results / config.vector
     fewer = int(threads_of_one / (LEAST_THREADS * problem.gpu.threads))
     most = min(MOST_POINTS, MOST_SUMS // config.vector, fewer)
-    axes = _next_axes(problem)[:2]
-    for number, axis in enumerate(axes):
+    for number, axis in enumerate(axes if is_sum else axes[:1]):
         whole = [n for n in range(2, most + 1) if problem.extent(axis) % n == 0]
         for count in whole if _shares_reads(problem, axis) else ():
             points, rows = (1, count) if number else (count, 1)
             y = _largest_part(problem.extent(axes[0]) // points, threads // config.threads_x)
             yield replace(config, threads_y=y, points=points, rows=rows)
+
+
+def _has_invariants(problem: Problem, axes: Sequence[Axis]) -> bool:
+    """Return whether loads of several arrays are the same along the first of *axes*.
+
+    y(n,p,c) = (x(n,p,c) - m(n,c)) * r(n,c) * g(c) + b(c)      4 points p: 8 loads for 20
+    """
+    if problem.most_rest > 1 or not axes:
+        return False
+    arrays = set()
+    for name in problem.group.members:
+        shape, dim = problem.shapes[name], axes[0][name]
+        strides = shape.strides[len(shape.statement.writes) :]
+        reads = zip(shape.statement.reads, strides, strict=True)
+        arrays |= {read.array for read, row in reads if any(row) and not row[dim]}
+    return len(arrays) >= LEAST_INVARIANTS
 
 
 def _shares_reads(problem: Problem, axis: Axis) -> bool:

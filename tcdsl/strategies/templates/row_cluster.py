@@ -23,9 +23,11 @@ Where the outer axis is an open size, ranks take its values in turn, n % cluster
 each block has some, where of runs of neighbours the first ranks would have all.
 
 Each block copies its part of the arrays that are read several times to shared memory, by
-asynchronous copies: many bytes are on their way, and no register waits for them.  Sums are folded
-over the threads of all blocks.  Where that pays, and how many blocks and threads there are, is
-decided in ``costmodel/clusters``.
+asynchronous copies: many bytes are on their way, and no register waits for them.  Few values of a
+half type of rows of two axes are in registers instead (loops over both are unrolled then): loaded
+from shared memory, each would be converted again.  Sums are folded over the threads of all blocks.
+Where that pays, and how many blocks and threads there are, is decided in
+``costmodel/clusters``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +36,7 @@ from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
-from tcdsl.costmodel.clusters import LongRows, Share, best_share, shares
+from tcdsl.costmodel.clusters import LongRows, Share, best_share, is_held_by_threads, shares
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
@@ -67,6 +69,7 @@ class ClusterRows:
     share: Share
     staged: tuple[str, ...]  # arrays that are copied to shared memory
     resident: tuple[str, ...]  # scratch arrays of which a thread keeps its part
+    in_registers: bool = False  # and of the others, too
 
     @property
     def keeps_well(self) -> bool:
@@ -78,11 +81,12 @@ class ClusterRows:
         names, share = ", ".join(self.staged), self.share
         along_outer = f" x {share.outer_threads}" if share.outer_threads > 1 else ""
         threads = f"{share.threads}{along_outer}"
+        place = "registers" if self.in_registers else "shared memory"
         if share.cluster == 1:
-            return f"{threads} threads a row; rows of {names} in shared memory"
+            return f"{threads} threads a row; rows of {names} in {place}"
         return (
             f"clusters of {share.cluster} blocks share a row, {threads} threads each;"
-            f" their parts of {names} are in shared memory"
+            f" their parts of {names} are in {place}"
         )
 
     def pieces(self, name: str, roles: Sequence[Role]) -> tuple[Piece, ...]:
@@ -204,6 +208,7 @@ class RowClusterConfig:
     repeat: int  # vectors of a thread along it
     vector: int = 1  # elements of a vector
     outer_threads: int = 1  # of a block, along the outer axis
+    in_registers: bool = False  # a thread keeps what it loads, and nothing is copied
 
 
 def why_not(problem: Problem) -> str | None:
@@ -229,7 +234,7 @@ def space(problem: Problem) -> Iterator[RowClusterConfig]:
     for share in dict.fromkeys((rows.share, *shares(problem.gpu, rows.rows))):
         yield RowClusterConfig(
             share.cluster, share.per, share.threads, share.repeat, rows.rows.vector,
-            share.outer_threads,
+            share.outer_threads, is_held_by_threads(rows.rows, share),
         )  # fmt: skip
 
 
@@ -240,7 +245,10 @@ def schedule(problem: Problem, config: RowClusterConfig) -> Sketch:
     share = Share(
         config.cluster, config.per_block, config.threads, config.repeat, config.outer_threads
     )
-    rows = replace(found, share=share, rows=replace(found.rows, vector=config.vector))
+    rows = replace(
+        found, share=share, rows=replace(found.rows, vector=config.vector),
+        in_registers=config.in_registers,
+    )  # fmt: skip
     assembly = Assembly(problem.group, problem.shapes, problem.gpu, problem.unit_tiles)
     remaining, partials, threads = {}, {}, {}
     for name in problem.group.members:
@@ -257,7 +265,7 @@ def schedule(problem: Problem, config: RowClusterConfig) -> Sketch:
     return Sketch(
         problem.group.members, tuple(assembly.block_loops()), remaining, partials,
         why=(rows.why,), threads=threads, in_registers=True,
-        resident=(*rows.staged, *rows.resident), is_staged=True,
+        resident=(*rows.staged, *rows.resident), is_staged=not config.in_registers,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from tcdsl.costmodel.chip import Feature
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.packing import Copied, with_loaders, with_parts
-from tcdsl.costmodel.tensor_tiles import TensorWork
+from tcdsl.costmodel.tensor_tiles import PART_BYTES, TensorWork
 from tcdsl.costmodel.tiles import Product
 from tcdsl.costmodel.work import Work
 from tcdsl.lang.comprehension import Operator
@@ -26,7 +26,7 @@ from tcdsl.lang.types.dtypes import FLOAT32, DType
 from tcdsl.poly.scop import Kind, Storage
 from tcdsl.records import dataclass
 from tcdsl.schedule.stitching import MAX_TICKETS
-from tcdsl.strategies import implicit_threads
+from tcdsl.strategies import implicit_threads, tensor_configs
 from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.bulk_tiles import bulk_tile_of
 from tcdsl.strategies.contracted import why_not_contracted
@@ -42,6 +42,7 @@ from tcdsl.strategies.implicit_product import (
 from tcdsl.strategies.implicit_threads import why_not_on_threads, work_on_threads
 from tcdsl.strategies.problem import Problem, analysis, nameless_analysis
 from tcdsl.strategies.sketch import Implicit, Sketch
+from tcdsl.strategies.stored_runs import stored_bytes
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_mma, tile_simt
 from tcdsl.strategies.tensor_types import (
@@ -56,9 +57,9 @@ from tcdsl.strategies.tensor_types import (
 NAME = "tile_implicit"
 # Of those whose operands come in boxes, beside a producer's warp.
 BOX_SHAPES: Sequence[tuple[int, int, int, int]] = (
-    *tile_mma.BOX_SHAPES, (16, 64, 8, 1), (16, 64, 12, 1), (16, 128, 12, 1), (16, 192, 12, 1),
+    *tensor_configs.BOX_SHAPES, (16, 64, 8, 1), (16, 64, 12, 1), (16, 128, 12, 1), (16, 192, 12, 1),
 )  # fmt: skip
-BOX_STAGES: Sequence[int] = (*tile_mma.BOX_STAGES, 2)  # these of sums of one step
+BOX_STAGES: Sequence[int] = (*tensor_configs.BOX_STAGES, 2)  # these of sums of one step
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 LEAST_STEPS = 4  # of a chunk
 FULL = 3  # blocks for a multiprocessor, of those that share sums
@@ -66,9 +67,6 @@ STEP_BYTES = 128  # along the terms
 # Of float32 in parts, by four warps together each, and how many stages are tried.
 SPLIT_SHAPES = ((16, 64, 4, 1), (16, 64, 8, 1), (16, 128, 4, 1), (16, 128, 8, 1))
 SPLIT_STAGES = (3, 2, 4)
-# Of a sum that blocks share, behind boxes: stored, and read by another kernel, at digits of its
-# number (weights of 14 x 14, H100: six chunks take 2.1 us more than three, 14 MB of float32).
-PART_BYTES = 8.0
 FEW = 12  # rows, columns or terms: threads may be faster than tiles that are mostly empty
 SURELY = 1.15  # as much longer others must be estimated to take
 OTHERS: tuple[Template[Any], ...] = (tile_mma.TEMPLATE, tile_simt.TEMPLATE)
@@ -87,7 +85,7 @@ class ImplicitConfig:
     stages: int
     together: int = 1
     chunks: int = 1
-    loader: str = tile_mma.THREADS
+    loader: str = tensor_configs.THREADS
     swath: int = 1  # tiles of rows that neighbouring blocks have
     is_persistent: bool = False  # a block has tiles of all swaths, one after another
     is_finished: bool = False  # the last of the blocks that share a tile adds up their sums
@@ -110,7 +108,8 @@ def why_not(problem: Problem) -> str | None:
     reason = _why_not_on_tensor_cores(problem)
     if reason and why_not_on_threads(_factor_type(problem), classes) is not None:
         return reason
-    if tile_mma.why_not(problem) is None and all(len(one.indices) == 1 for one in classes.all):
+    is_plain = classes.steps is None and all(len(one.indices) == 1 for one in classes.all)
+    if is_plain and tile_mma.why_not(problem) is None:
         return "it is a plain product: tile_mma"
     return None if _ranked(problem) else "no tile fits"
 
@@ -205,11 +204,16 @@ def _ways(problem: Problem) -> Iterator[Way]:
     assert classes is not None, "why_not"
     steps = (STEP_BYTES // factor.size_bytes,)
     if _why_not_on_tensor_cores(problem) is None and _is_split(problem):
-        yield tile_mma.WARPS, SPLIT_SHAPES, steps, SPLIT_STAGES
+        yield tensor_configs.WARPS, SPLIT_SHAPES, steps, SPLIT_STAGES
     elif _why_not_on_tensor_cores(problem) is None:
-        yield 1, tile_mma.SHAPES, steps, tile_mma.STAGES
+        yield 1, tensor_configs.SHAPES, steps, tensor_configs.STAGES
         if problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and factor.is_half:
-            yield tile_mma.WARPS, tile_mma.GROUP_SHAPES, steps, tile_mma.GROUP_STAGES
+            yield (
+                tensor_configs.WARPS,
+                tensor_configs.GROUP_SHAPES,
+                steps,
+                tensor_configs.GROUP_STAGES,
+            )
     if why_not_on_threads(factor, classes) is None:
         yield 0, implicit_threads.SHAPES, implicit_threads.STEPS, implicit_threads.STAGES
 
@@ -238,7 +242,7 @@ def _boxed_configs(problem: Problem) -> Iterator[ImplicitConfig]:
         return
     for shape, stages in product(shapes, all_stages):
         step = STEP_BYTES // dtype.size_bytes
-        config = ImplicitConfig(*shape, step, stages, tile_mma.WARPS, 1, tile_mma.BOXES)
+        config = ImplicitConfig(*shape, step, stages, tensor_configs.WARPS, 1, tensor_configs.BOXES)
         if _why_not_boxed(problem, config) is None:
             yield config
             if (swath := _swath_in_turn(problem, config)) > 0:
@@ -260,8 +264,12 @@ def _why_not_boxed(problem: Problem, config: ImplicitConfig) -> str | None:
         bulk = bulk_tile_of(problem, config.chunks > 1, number)
         if isinstance(bulk, str):
             return bulk
-        is_along = classes.loaded[number].is_along_terms
-        within = config.step if is_along else size
+        if not classes.loaded[number].is_along_terms:
+            within = size
+        elif config.chunks > 1:  # the last one's steps go beyond the terms unless it is whole
+            within = chunk_size(classes, config.step, config.chunks)
+        else:
+            within = config.step
         if within % config.step or (bulk.whole and bulk.whole % within):
             return "a line has no whole atoms"
     return None
@@ -281,7 +289,8 @@ def _chunks(problem: Problem, config: ImplicitConfig) -> Iterator[int]:
     tiles = _tiles(classes, config)
     if sum(n > 1 for n in (*_counts(classes, config), *(b.extent for b in classes.batches))) > 2:
         return
-    for chunks in CHUNKS[1:]:
+    own = (n * problem.gpu.multiprocessors // tiles for n in range(1, FULL + 1))
+    for chunks in sorted({*CHUNKS, *own} - {0, 1}):
         count = -(-classes.term.extent // chunk_size(classes, config.step, chunks))
         if count == chunks and _is_filled(problem, tiles * chunks):
             yield chunks
@@ -321,7 +330,7 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         copies = list(zip(sizes, classes.loaded, strict=True))
         work = work_on_threads(own, config.tiles, config.stages, config.chunks, copies, problem.gpu)
         return replace(work, read_bytes=float(read_bytes), written_bytes=float(written_bytes))
-    is_boxed = config.loader == tile_mma.BOXES
+    is_boxed = config.loader == tensor_configs.BOXES
     if config.is_persistent:
         blocks = config.swath * _counts(classes, config)[1]
     shared = results * config.chunks if config.chunks > 1 else 0
@@ -334,6 +343,7 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         _turns(classes, config), _is_split(problem),
         problem.shapes[problem.lead].statement.is_promoted,
         config.chunks if config.is_finished else 0,
+        stored=0.0 if shared and not config.is_finished else stored_bytes(problem, classes),
     ).work(problem.gpu)  # fmt: skip
     if is_boxed:
         return plain
@@ -390,7 +400,7 @@ def schedule(problem: Problem, config: ImplicitConfig) -> Sketch:
         f" ({', '.join(classes.row.indices)}), columns along ({', '.join(classes.column.indices)})",
         f"steps of {config.step} along {along}, {config.stages} of them in shared memory",
     ]
-    if config.loader == tile_mma.BOXES:
+    if config.loader == tensor_configs.BOXES:
         why.append("a producer warp issues bulk copies of operands (TMA)")
     if config.is_persistent:
         why.append("persistent blocks, each with several tiles")
@@ -402,7 +412,7 @@ def schedule(problem: Problem, config: ImplicitConfig) -> Sketch:
     return Sketch(
         members, (), dict.fromkeys(members, ()), why=tuple(why), work=_work(problem, config),
         implicit=Implicit(
-            config.tiles, config.stages, config.chunks, config.loader == tile_mma.BOXES,
+            config.tiles, config.stages, config.chunks, config.loader == tensor_configs.BOXES,
             config.swath, config.is_persistent, config.is_finished,
         ),
     )  # fmt: skip

@@ -10,23 +10,20 @@ fast.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import product
+from itertools import islice
 from math import inf, prod
 from typing import Any
 
 from tcdsl.costmodel import gpu_thresholds
-from tcdsl.costmodel.chip import Feature
+from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.estimate import estimate
-from tcdsl.costmodel.tensor_tiles import TensorWork
+from tcdsl.costmodel.tensor_tiles import PART_BYTES, TensorWork
 from tcdsl.costmodel.work import Work
 from tcdsl.poly.scop import Kind
-from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.padding import why_not_padded
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
-from tcdsl.schedule.stitching import MAX_TICKETS
 from tcdsl.strategies.alternatives import least_seconds
-from tcdsl.strategies.fragments import WarpTiles, swath_in_turn, vector_of
+from tcdsl.strategies.fragments import vector_of
 from tcdsl.strategies.joint_products import (
     each_product,
     factors_of,
@@ -40,14 +37,23 @@ from tcdsl.strategies.problem import Problem, nameless_analysis, own_analysis
 from tcdsl.strategies.sketch import Sketch, Tensor, Terms
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_simt
+from tcdsl.strategies.tensor_configs import (
+    BOXES,
+    THREADS,
+    TensorConfig,
+    chunk_of,
+    configs_of,
+    count_blocks,
+    count_tiles,
+    fits_grid,
+    in_chunks,
+    in_clusters,
+    turns_of,
+)
 from tcdsl.strategies.tensor_operands import (
-    BOX_BYTES_A_LINE,
-    STEPS,
     are_columns_in_planes,
     axes_of,
     has_index,
-    has_whole_atoms,
-    holds_columns,
     is_boxed,
     is_in_parts,
     loads_for,
@@ -64,6 +70,7 @@ from tcdsl.strategies.tensor_types import (
 from tcdsl.strategies.tile_folds import (
     fold_steps,
     folds_of,
+    held_registers,
     is_of_columns,
     part_bytes,
     parts_of,
@@ -74,58 +81,11 @@ from tcdsl.strategies.tile_folds import (
 from tcdsl.strategies.traffic import is_inside
 
 NAME = "tile_mma"
-# Results of a warp, rows and columns; warps of a block along rows and columns.
-SHAPES = (
-    (64, 64, 2, 4), (64, 64, 2, 2), (64, 32, 2, 2), (32, 64, 2, 2), (32, 32, 2, 2), (32, 32, 1, 4),
-    (16, 32, 2, 2), (32, 16, 2, 2), (16, 16, 2, 2),
-)  # fmt: skip
-# The same of warps that multiply in fours (wgmma): 16 of 64 rows each.
-GROUP_SHAPES = ((16, 256, 8, 1), (16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 4, 1))
-MOST_SUMS = 64 * 64  # of a warp, of all products
-MOST_DOUBLES = 32 * 64  # as many registers as of 64 x 64 others
-GROUP_STEP, WARPS = 64, 4
-GROUP_STAGES = (4, 3, 2)  # of equal estimates the first: copies take as long as products
-# Of those whose operands come in boxes, beside a producer's warp, and how many stages are tried.
-BOX_SHAPES = (
-    (16, 256, 8, 1), (16, 192, 8, 1), (16, 128, 8, 1), (16, 128, 4, 1), (16, 64, 4, 1),
-    (16, 32, 4, 1),
-)  # fmt: skip
-JOINT_SHAPES = ((16, 64, 8, 1),)  # of several products, too: as many sums as of more columns
-BOX_STAGES = (4, 6, 3, 8, 12)
-# Of float32 in parts: as many accumulators again hold what was added before the step.
-Space = tuple[tuple[tuple[int, int, int, int], ...], tuple[int, ...]]
-SPLIT_SPACE: Space = ((16, 128, 4, 1), (16, 128, 8, 1), (16, 64, 4, 1)), (3, 4, 2)
-PLANE_SPACE: Space = ((16, 128, 8, 1),), (4, 3, 2)
-SWATH = 8
-SWATH_FROM_MEMORY = 4  # at least, of columns that the second-level cache does not hold (H100)
-LEAST_STEPS = 4  # of a block that shares sums
-THREADS, BOXES = "threads", "boxes"  # who brings operands
-STAGES = (2, 3, 4)
+MOST_HELD = 200  # registers of sums and of what is reduced of them: 256 of places of columns spill
+CLUSTERED = 2  # of the likeliest configurations, that are tried with clusters of blocks
+_Ranked = tuple[float, int, TensorConfig]  # seconds, and the products that are made
 MIN_WORK = gpu_thresholds.TILED_MULTIPLICATIONS
 OTHERS: tuple[Template[Any], ...] = (tile_simt.TEMPLATE, row.TEMPLATE, column.TEMPLATE)
-
-
-@dataclass(frozen=True, slots=True)
-class TensorConfig:
-    """How a contraction is cut: see :class:`WarpTiles`; *stages* steps are on the chip at once."""
-
-    rows: int
-    columns: int
-    warp_rows: int
-    warp_columns: int
-    step: int
-    stages: int
-    together: int = 1
-    loader: str = THREADS
-    swath: int = 1  # tiles of rows that neighbouring blocks have before they have other columns
-    chunks: int = 1  # blocks that share the terms of a tile
-    is_persistent: bool = False  # a block has tiles of all swaths, one after another
-    is_finished: bool = False  # the last of the blocks that share a tile adds up their sums
-
-    @property
-    def tiles(self) -> WarpTiles:
-        warps = self.warp_rows, self.warp_columns
-        return WarpTiles(self.rows, self.columns, *warps, self.step, self.together)
 
 
 def why_not(problem: Problem) -> str | None:
@@ -210,162 +170,58 @@ def space(problem: Problem) -> Iterator[TensorConfig]:
 @nameless_analysis
 def _ranked(problem: Problem) -> list[TensorConfig]:
     """Return the configurations that fit, the fastest first."""
-    whole, found, each = problem, [], each_product(without_folds(problem))
-    room, problem = problem.gpu.shared_bytes_per_block, each[0]
-    configs: Iterable[TensorConfig] = _configs(each, _count_sums(whole))
-    if len(each) == 1 and not folds_of(whole):
-        configs = _in_chunks(problem, configs)
+    each = each_product(without_folds(problem))
+    is_alone = len(each) == 1 and not folds_of(problem)
+    configs: Iterable[TensorConfig] = configs_of(each, _count_sums(problem))
+    found = _fitting(problem, each, in_chunks(each[0], configs) if is_alone else configs)
+    likely = (config for *_, config in found if config.loader == BOXES)
+    several = (own for one in islice(likely, CLUSTERED) for own in in_clusters(each[0], one))
+    # Blocks that wait for others start later, so that these come after the same ones without.
+    found = sorted([*found, *_fitting(problem, each, several)], key=_seconds_and_products)
+    return [config for *_, config in found]
+
+
+def _fitting(
+    whole: Problem, each: Sequence[Problem], configs: Iterable[TensorConfig]
+) -> list[_Ranked]:
+    """Return those of *configs* that fit, for *each* product of *whole*, the fastest first."""
+    found, problem = list[_Ranked](), each[0]
     for config in configs:
-        terms = _chunk(problem, config)
+        if _held(whole, config) > MOST_HELD:
+            continue
+        terms = chunk_of(problem, config)
         if _count_sums(whole) < len(each):
             terms = sum(_whole_steps(one, config.step) for one in each)
-        steps = -(-terms // config.step) * _turns(problem, config)
+        steps = -(-terms // config.step) * turns_of(problem, config)
         if config.stages - 1 > steps:  # ahead of nothing
             continue
-        if config.loader == THREADS and not _fits_grid(problem, config):
+        if config.loader == THREADS and not fits_grid(problem, config):
             continue  # copies by threads are in loops over blocks alone
         work = _work(whole, config)
         seconds = estimate(work, problem.gpu).seconds
-        if seconds < inf and work.shared_bytes <= room:  # of equal ones that with fewer products
-            made = _tiles(problem, config) * prod(config.tiles.block)
+        if seconds < inf and work.shared_bytes <= problem.gpu.shared_bytes_per_block:
+            made = count_tiles(problem, config) * prod(config.tiles.block)
             found.append((seconds, made, config))
-    return [config for *_, config in sorted(found, key=lambda one: one[:2])]
+    return sorted(found, key=_seconds_and_products)
+
+
+def _seconds_and_products(one: _Ranked) -> tuple[float, int]:
+    """Return by what configurations are ordered: of equal ones that with fewer products first."""
+    return one[:2]
+
+
+def _held(problem: Problem, config: TensorConfig) -> int:
+    """Return how many registers of a thread hold sums, and what is reduced of them."""
+    axes = axes_of(with_one_product(without_folds(problem)))
+    assert axes is not None
+    sums = _count_sums(problem) * config.rows * config.columns // WARP
+    return sums + held_registers(problem, axes[0], config.tiles)
 
 
 def _count_sums(problem: Problem) -> int:
     """Return how many sums threads hold at each place of a tile."""
     products = without_folds(problem)
     return 1 if is_one_sum(products) else len(products_of(products))
-
-
-def _configs(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
-    """Yield configurations for the products *each*, of which threads hold so many *sums*."""
-    problem = each[0]
-    element = operands_of(problem)[0].dtype
-    if is_in_parts(problem):
-        in_planes = are_columns_in_planes(problem)
-        of_parts, depths = PLANE_SPACE if in_planes else SPLIT_SPACE
-        for shape, stages in product(of_parts, depths):
-            swath = _swath(each, shape[0] * shape[2])
-            step = BOX_BYTES_A_LINE // element.size_bytes
-            yield TensorConfig(*shape, step, stages, WARPS, BOXES, swath)
-        return
-    is_whole = all(why_not_whole_rows(one) is None for one in each)
-    most = (MOST_DOUBLES if element.size_bytes == 8 else MOST_SUMS) // sums
-    shapes = [shape for shape in SHAPES if is_whole and prod(shape[:2]) <= most]
-    for shape, step, stages in product(shapes, STEPS, STAGES):
-        if element.size_bytes == 8 and step < BOX_BYTES_A_LINE:  # less than an instruction
-            continue
-        yield TensorConfig(*shape, step // element.size_bytes, stages)
-    if is_whole and problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and element.is_half:
-        shapes = [shape for shape in GROUP_SHAPES if prod(shape[:2]) <= most]
-        for shape, stages in product(shapes, GROUP_STAGES):
-            yield TensorConfig(*shape, GROUP_STEP, stages, WARPS)
-    if all(map(is_boxed, each)):
-        step = BOX_BYTES_A_LINE // element.size_bytes
-        of_several = JOINT_SHAPES if sums > 1 else ()
-        shapes = [shape for shape in (*BOX_SHAPES, *of_several) if prod(shape[:2]) <= most]
-        shapes = [s for s in shapes if all(has_whole_atoms(one, s[1]) for one in each)]
-        for shape, stages in product(shapes, BOX_STAGES):
-            swath = _swath(each, shape[0] * shape[2])
-            yield (plain := TensorConfig(*shape, step, stages, WARPS, BOXES, swath))
-            if (own := _swath_in_turn(each, plain)) > 0:
-                yield replace(plain, swath=own, is_persistent=True)
-
-
-def _in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[TensorConfig]:
-    """Yield *configs*, and where tiles are few the same with blocks that share sums."""
-    axes = axes_of(problem)
-    assert axes is not None
-    may_share = not axes[3] and _count_cut(problem) < len(problem.gpu.grid)
-    is_alone = len(problem.group.members) == 1  # a kernel after it would add up the sums
-    in_planes = are_columns_in_planes(problem)
-    terms = problem.shapes[problem.lead].extents[axes[2]]
-    for config in configs:
-        yield config
-        if config.is_persistent or not may_share:
-            continue
-        most = terms // (LEAST_STEPS * config.step)
-        full = round(problem.gpu.multiprocessors / _tiles(problem, config))
-        wanted = (
-            replace(config, chunks=min(n, most), swath=1) for n in (full // 2, full, 2 * full)
-        )
-        sizes = (_chunk(problem, one) for one in wanted if one.chunks > 1)
-        for chunks in sorted({-(-terms // size) for size in sizes} - {1}):  # of whole steps
-            own = replace(config, chunks=chunks, swath=1)
-            if is_alone:
-                yield own
-            if _tiles(problem, config) <= MAX_TICKETS and not in_planes:  # see code_choices.py
-                yield replace(own, is_finished=True)
-
-
-def _chunk(problem: Problem, config: TensorConfig) -> int:
-    """Return how many terms a block has: whole steps, all of them where none are shared."""
-    axes = axes_of(problem)
-    assert axes is not None
-    terms = problem.shapes[problem.lead].extents[axes[2]]
-    if config.chunks == 1:
-        return terms
-    return -(-terms // (config.chunks * config.step)) * config.step
-
-
-def _swath_in_turn(each: Sequence[Problem], config: TensorConfig) -> int:
-    """Return the swath of blocks that have several tiles, 0 where none do, or there are batches.
-
-    All columns are read for each swath: where the cache cannot hold them, a swath has some tiles.
-    """
-    if _count_cut(each[0]) != 2:
-        return 0
-    swath = swath_in_turn(each[0].gpu, *_tiles_along(each[0], config))
-    return swath if swath >= SWATH_FROM_MEMORY or holds_columns(each) else 0
-
-
-def _turns(problem: Problem, config: TensorConfig) -> int:
-    """Return how many tiles a block has, at most."""
-    return -(-_tiles_along(problem, config)[0] // config.swath) if config.is_persistent else 1
-
-
-def _tiles_along(problem: Problem, config: TensorConfig) -> list[int]:
-    """Return the numbers of tiles along rows and columns."""
-    axes = axes_of(problem)
-    assert axes is not None
-    sizes = [problem.extent(axis) for axis in axes[:2]]
-    return [-(-n // size) for n, size in zip(sizes, config.tiles.block, strict=True)]
-
-
-def _tiles(problem: Problem, config: TensorConfig) -> int:
-    """Return how many tiles the results have."""
-    axes = axes_of(problem)
-    assert axes is not None
-    others = [problem.extent(axis) for axis in problem.parallel if axis not in axes[:2]]
-    return prod(_tiles_along(problem, config)) * prod(others)
-
-
-def _swath(each: Sequence[Problem], rows: int) -> int:
-    """Return how many tiles of *rows* neighbouring blocks have: 1 where there are batches.
-
-    All of fewer than that, if the cache cannot hold the factors of columns: each is read once then.
-    """
-    axes = axes_of(each[0])
-    assert axes is not None
-    count = -(-each[0].extent(axes[0]) // rows)
-    if _count_cut(each[0]) != 2 or (count <= SWATH and holds_columns(each)):
-        return 1
-    return min(count, SWATH)
-
-
-def _fits_grid(problem: Problem, config: TensorConfig) -> bool:
-    """Return whether the grid has an axis for each loop over blocks."""
-    axes = axes_of(problem)
-    assert axes is not None
-    others = (problem.extent(axis) for axis in problem.parallel if axis not in axes[:2])
-    counts = (*_tiles_along(problem, config), *others, config.chunks)
-    return sum(count > 1 for count in counts) <= len(problem.gpu.grid)
-
-
-def _count_cut(problem: Problem) -> int:
-    """Return how many axes blocks are along."""
-    return sum(problem.extent(axis) > 1 for axis in problem.parallel)
 
 
 def _work(problem: Problem, config: TensorConfig) -> Work:
@@ -385,7 +241,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
     folds = folds_of(whole)
     parts = sum(part_bytes(whole, name, axes[0], config.tiles) for name in folds)
     n_folded = sum(is_of_columns(whole, name, axes[0]) for name in folds)
-    terms = -(-_chunk(problem, config) // config.step) * config.step
+    terms = -(-chunk_of(problem, config) // config.step) * config.step
     terms *= prod(shape.extents[dim] for dim in axes[3])
     if count < len(each):  # of one sum, one after another
         terms = sum(_whole_steps(one, config.step) for one in each)
@@ -393,17 +249,17 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
     copy_bytes = min(vector_of(array) * array.dtype.size_bytes for array in operands)
     is_cut = config.together > 1 and is_truncated(operands[0].dtype, problem.options)
     return TensorWork(
-        _blocks(problem, config), (config.warp_rows, config.warp_columns),
+        count_blocks(problem, config), (config.warp_rows, config.warp_columns),
         config.rows, config.columns, terms, config.step, config.stages, config.together,
         unit_of(operands[0].dtype, is_truncated=is_cut), copy_bytes,
         sum(moved[name] for name in written) + parts, sum(moved[name] for name in arrays - written),
         operands[0].dtype.size_bytes, loads_for(problem),
         config.loader == BOXES,
-        4.0 * prod(map(problem.extent, problem.parallel)) * config.chunks
-        if config.chunks > 1 else 0.0, _turns(problem, config), is_in_parts(problem),
+        PART_BYTES * prod(map(problem.extent, problem.parallel)) * config.chunks
+        if config.chunks > 1 else 0.0, turns_of(problem, config), is_in_parts(problem),
         shape.statement.is_promoted or is_cut, config.chunks if config.is_finished else 0,
         count, factors, max(1, min(count, len(written - inside))),
-        n_folded * fold_steps(config.tiles), are_columns_in_planes(problem),
+        n_folded * fold_steps(config.tiles), are_columns_in_planes(problem), config.cluster,
     ).work(problem.gpu)  # fmt: skip
 
 
@@ -432,12 +288,6 @@ def _count_factors(problem: Problem) -> tuple[int, int]:
     return rows, len(factors) - rows
 
 
-def _blocks(problem: Problem, config: TensorConfig) -> int:
-    if config.is_persistent:
-        return config.swath * _tiles_along(problem, config)[1]
-    return _tiles(problem, config) * config.chunks
-
-
 def schedule(problem: Problem, config: TensorConfig) -> Sketch:
     """Return the schedule that *config* asks for."""
     whole, products, folds = problem, without_folds(problem), folds_of(problem)
@@ -459,10 +309,13 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
         how = "one after another, of one sum" if is_one_sum(products) else "which share steps"
         why = (*why, f"of the products {names}, {how}")
     if config.is_persistent:
-        why = (*why, f"persistent blocks, each with {_turns(problem, config)} tiles")
-    chunk = _chunk(problem, config) if config.chunks > 1 else 0
+        why = (*why, f"persistent blocks, each with {turns_of(problem, config)} tiles")
+    chunk = chunk_of(problem, config) if config.chunks > 1 else 0
     if chunk:
         why = (*why, f"{config.chunks} blocks share the terms of a tile, {chunk} each")
+    if prod(config.cluster) > 1:
+        along = " x ".join(map(str, config.cluster))
+        why = (*why, f"clusters of {along} blocks; what several read each copies a part of, to all")
     if config.is_finished:
         why = (*why, "the last of them adds up their sums")
     if folds:
@@ -478,6 +331,7 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
             shared_axis(products, axes[0]), shared_axis(products, axes[1]), terms, tiles,
             config.stages, config.loader == BOXES, config.swath, chunk, config.is_persistent,
             config.is_finished, is_one_sum(products), are_columns_in_planes(problem),
+            config.cluster,
         ),
     )  # fmt: skip
 

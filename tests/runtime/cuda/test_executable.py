@@ -351,7 +351,7 @@ def test_much_shared_memory_and_large_clusters_are_asked_for(
 ) -> None:
     arrays = (array("x"), array("y"))
     shape = (1, 1, cluster), (32, 1, 1)
-    launch = Launch("tc_k0", *shape, shared_bytes, arrays, cluster=cluster)
+    launch = Launch("tc_k0", *shape, shared_bytes, arrays, cluster_dims=(1, 1, cluster))
     compiles(source_of(launches=(launch,)), lambda p: None)
     f = tcdsl.define("def f(float(N) x) -> (y) { y(i) = x(i) }").f
     x = gpuarray(X)
@@ -441,7 +441,7 @@ def test_the_manifest_survives_json() -> None:
     fault = Parameter("int64_t *fault", ParameterKind.FAULT)
     size = Parameter("int64_t n", ParameterKind.INTEGER, "N", 0)
     source = source_of(array("x"), fault, size)
-    launches = tuple(replace(launch, cluster=4) for launch in source.launches)
+    launches = tuple(replace(launch, cluster_dims=(1, 1, 4)) for launch in source.launches)
     manifest = module.Manifest(
         "sm_90", launches, 12, (Site("x", 0, 3, 9, "at"),), (("N", -1),), {"x": 16}, {"cuda": "t"},
         {"x": (3, 4), "s": ()},
@@ -449,7 +449,7 @@ def test_the_manifest_survives_json() -> None:
     data = manifest.to_json()
     assert module.Manifest.from_json(data) == manifest
     for launch in data["launches"]:  # as it was written before there were clusters
-        del launch["cluster"]
+        del launch["cluster_dims"]
     assert module.Manifest.from_json(data) == replace(manifest, launches=source.launches)
 
 

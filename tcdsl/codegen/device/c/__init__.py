@@ -68,6 +68,7 @@ def _functions() -> dict[str, str]:
         f"tc_{wide}_to_{t}": _part_of_casts({t}) for wide in FLOATS for t in NARROW_FLOATS
     }
     core = [*_names(_ON_INTEGERS, INTEGERS), *_names(_ON_BOOL, "b"), *_names(_ON_FLOATS, FLOATS)]
+    core += [*_names("placed_max placed_min", ["i32", "f32"]), "tc_place_of_i64"]
     return (
         casts
         | conversions

@@ -188,6 +188,26 @@ TC_FN int tc_arg_better_min_b(uint8_t candidate, uint8_t best) { return candidat
 TC_FLOAT(f32, float, f)
 TC_FLOAT(f64, double, )
 
+/* Values with their places, as one integer: of the largest the value is the extreme, a NaN if there
+ * is one, and of equal ones the place is the first.  -2^63, where nothing was compared, has -1. */
+TC_FN int64_t tc_placed(int32_t rank, int32_t place) {
+  return (int64_t)((uint64_t)(uint32_t)rank << 32 | (uint32_t)~place);
+}
+TC_FN int64_t tc_place_of_i64(int64_t placed) { return (int32_t)~(uint32_t)placed; }
+TC_FN int64_t tc_placed_max_i32(int32_t x, int32_t place) { return tc_placed(x, place); }
+TC_FN int64_t tc_placed_min_i32(int32_t x, int32_t place) { return tc_placed(~x, place); }
+TC_FN int32_t tc_rank_f32(float x) { /* in the order of the numbers, 0 for both zeros */
+  union { float x; int32_t bits; } same;
+  same.x = x + 0.0f;
+  return same.bits ^ (same.bits >> 31 & 0x7fffffff);
+}
+TC_FN int64_t tc_placed_max_f32(float x, int32_t place) {
+  return tc_placed(x != x ? 0x7fffffff : tc_rank_f32(x), place);
+}
+TC_FN int64_t tc_placed_min_f32(float x, int32_t place) {
+  return tc_placed(x != x ? 0x7fffffff : ~tc_rank_f32(x), place);
+}
+
 /* fma rounds once, on every machine (through libm where there is no instruction); mad rounds once
  * or twice, whichever is faster: for sums whose order is free, and for polynomials. */
 TC_LIBM float fmaf(float, float, float);

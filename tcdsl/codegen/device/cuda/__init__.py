@@ -32,6 +32,7 @@
     wgmma_planes                        tc_wgmma_planes
     pipeline                            tc_map, tc_begin_pipeline, tc_acquire, tc_copy_box,
                                         tc_copy_pixels, tc_await, tc_release, tc_have_registers
+    rows                                tc_row, tc_rows_done
     overlap                             tc_begin_next_kernel, tc_await_kernels
     changing                            tc_changing
 
@@ -84,7 +85,7 @@ SCALAR_PARTS: tuple[str, ...] = (
 SHARED_PARTS: tuple[str, ...] = (
     "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "atomic8",
     "ticket", "grid", "cluster", "async", "mma", "mma_of", "wgmma", "wgmma_of", "promoted",
-    "wgmma_f32", "wgmma_planes", "pipeline", "overlap", "changing",
+    "wgmma_f32", "wgmma_planes", "pipeline", "rows", "overlap", "changing",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _AS_IN_C = frozenset({"powers"})  # one text for both
@@ -105,6 +106,7 @@ _NEEDS = {
     "promoted": {"half", "vector", "mma", "wgmma"},
     "pipeline": {"half", "vector", "mma", "wgmma"},
     "pairs": {"half", "vector"},
+    "rows": {"vector"},
 }
 
 OPERATORS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -128,9 +130,12 @@ _GROUP_PRODUCTS = (
     "tc_wgmma", "tc_end_products", "tc_leave_products", "tc_in_atoms", "tc_show_copies",
 )  # fmt: skip
 _PIPELINE = (
-    "tc_map", "tc_begin_pipeline", "tc_have_registers", "tc_acquire", "tc_copy_box",
+    "tc_map", "tc_begin_pipeline", "tc_end_pipeline", "tc_have_registers", "tc_acquire",
+    "tc_copy_box",
     "tc_copy_pixels", "tc_await", "tc_release",
 )  # fmt: skip
+
+_ROWS = ("tc_row", "tc_rows_done")
 
 
 def _functions() -> dict[str, str]:
@@ -178,6 +183,7 @@ def _functions() -> dict[str, str]:
         | {"tc_wgmma_f32": "wgmma_f32", "tc_wgmma_planes": "wgmma_planes"}
         | dict.fromkeys(_PIPELINE, "pipeline")
         | dict.fromkeys(["tc_begin_next_kernel", "tc_await_kernels"], "overlap")
+        | dict.fromkeys(_ROWS, "rows")
         | {"tc_changing": "changing"}
     )
 
@@ -204,6 +210,8 @@ def signature(name: str) -> tuple[tuple[str, ...], str]:
         from_, to = (group for group in match.groups() if group)
         return (from_,), to
     function, _, dtype = name.removeprefix("tc_").rpartition("_")
+    if function.startswith("placed"):
+        return (dtype, "i32"), "i64"
     is_predicate = function.startswith(("arg_better", "is"))
     return (dtype,) * _ARITIES.get(function, 1), "b" if is_predicate else dtype
 

@@ -200,6 +200,24 @@ TC_FN float tc_div_f32(float a, float b) {
 #endif
 TC_FN double tc_max_f64(double a, double b) { return a != a || b != b ? a + b : fmax(a, b); }
 
+/* ---- values with their places, as one integer: see device/c/core.h ---------------------------- */
+TC_FN int64_t tc_placed(int32_t rank, int32_t place) {
+  return (int64_t)((uint64_t)(uint32_t)rank << 32 | (uint32_t)~place);
+}
+TC_FN int64_t tc_place_of_i64(int64_t placed) { return (int32_t)~(uint32_t)placed; }
+TC_FN int64_t tc_placed_max_i32(int32_t x, int32_t place) { return tc_placed(x, place); }
+TC_FN int64_t tc_placed_min_i32(int32_t x, int32_t place) { return tc_placed(~x, place); }
+TC_FN int32_t tc_rank_f32(float x) {
+  const int32_t bits = __float_as_int(x + 0.0f);
+  return bits ^ (bits >> 31 & 0x7fffffff);
+}
+TC_FN int64_t tc_placed_max_f32(float x, int32_t place) {
+  return tc_placed(x != x ? 0x7fffffff : tc_rank_f32(x), place);
+}
+TC_FN int64_t tc_placed_min_f32(float x, int32_t place) {
+  return tc_placed(x != x ? 0x7fffffff : ~tc_rank_f32(x), place);
+}
+
 /* ---- casts: tc_cast_<from>_<to> ----------------------------------------------------------
  * The conversions to 32 and 64 bits saturate by themselves; of NaN they make 0 in some widths
  * only.  Through 32 bits to the narrow types. */
