@@ -34,9 +34,10 @@ PROMOTED_INSTRUCTIONS = 2  # of each result and step: set to 0, and added
 # Of a step, during which the next ones' operands come, if groups of four warps add by turns (H100).
 PROMOTED_CYCLES = 250
 GROUP_ROWS = 64  # of an instruction of four warps
-# Of a sum that blocks share: stored, and read by another kernel, at digits of its number (H100,
-# 3x3 by weights of 14 x 14: six chunks take 2.1 us more than three, 14 MB of float32; H200, 1x1:
-# 256 x 1024 sums of 6272 take 17.1 in eight chunks, 15.8 in four of half as large tiles).
+# Of a sum that blocks of an implicit product share: stored, and read by another kernel, at digits
+# of its number (3x3 by weights of 14 x 14, H100: six chunks take 2.1 us more than three, 14 MB of
+# float32).  Of plain products no more than it moves: 256 x 1024 sums of 6272 take 16.0 to 16.4 in
+# eight chunks, 16.5 to 16.7 in four of half as large tiles (H200).
 PART_BYTES = 8.0
 FINISH_BYTES_PER_S = 60e9  # that one block adds up
 COPY_SHARE = 0.67  # of the time that the second-level cache takes for what blocks share

@@ -17,7 +17,7 @@ from typing import Any
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.estimate import estimate
-from tcdsl.costmodel.tensor_tiles import PART_BYTES, TensorWork
+from tcdsl.costmodel.tensor_tiles import TensorWork
 from tcdsl.costmodel.work import Work
 from tcdsl.poly.scop import Kind
 from tcdsl.rewrites.scop.padding import why_not_padded
@@ -255,7 +255,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         sum(moved[name] for name in written) + parts, sum(moved[name] for name in arrays - written),
         operands[0].dtype.size_bytes, loads_for(problem),
         config.loader == BOXES,
-        PART_BYTES * prod(map(problem.extent, problem.parallel)) * config.chunks
+        4.0 * prod(map(problem.extent, problem.parallel)) * config.chunks
         if config.chunks > 1 else 0.0, turns_of(problem, config), is_in_parts(problem),
         shape.statement.is_promoted or is_cut, config.chunks if config.is_finished else 0,
         count, factors, max(1, min(count, len(written - inside))),
