@@ -90,6 +90,8 @@ def direct_call(
 ) -> DirectCall:
     """Return a call of the operator *name* in Inductor's code, where all layouts are known.
 
+    Code in Inductor's caches calls it by these arguments: new ones come last, with defaults.
+
     :arg path: the form's, of an operator ``_f_derived``; else "".
     """
     namespace, _, short = name.partition("::")
