@@ -226,11 +226,16 @@ OTHER_USES = {
     ),
     "tc_leave_products": "tc_leave_products<1>();",
     "tc_map": "p[0] = (int64_t)sizeof(tc_map);",
-    "tc_begin_pipeline": "__shared__ uint64_t b[4]; tc_begin_pipeline<2, 1>(b);",
+    "tc_begin_pipeline": (
+        "__shared__ uint64_t b[8]; tc_begin_pipeline<2, 1>(b); tc_begin_pipeline<2, 1, 2>(b + 4);"
+    ),
+    "tc_end_pipeline": "tc_end_pipeline();",
     "tc_have_registers": "tc_have_registers<240, true>();",
     "tc_acquire": "__shared__ uint64_t b[4]; tc_acquire<2, 16>(b, (int)p[0]);",
     "tc_await": "__shared__ uint64_t b[4]; tc_await<2>(b, (int)p[0]);",
-    "tc_release": "__shared__ uint64_t b[4]; tc_release<2>(b, (int)p[0]);",
+    "tc_release": (
+        "__shared__ uint64_t b[4]; tc_release<2>(b, (int)p[0]); tc_release<2, 2>(b, (int)p[1]);"
+    ),
     "tc_copy_box": (
         "__shared__ __align__(1024) uint16_t s[1024]; __shared__ uint64_t b[4];"
         " tc_copy_box<2, 64, 16>(s, *(const tc_map *)p, b, (int)p[16], p[17], p[18]);"
@@ -240,6 +245,11 @@ OTHER_USES = {
         " tc_copy_pixels<2, 16>(s, *(const tc_map *)p, b, (int)p[16], p[17], p[18], p[19], p[20],"
         " p[21], p[22]);"
     ),
+    "tc_row": (
+        "__shared__ __align__(16) unsigned char s[9216];"
+        " *tc_row<uint32_t, 128, 16>(s, 1) = 5; p[0] = *tc_row<uint32_t, 128, 16>(s, 2);"
+    ),
+    "tc_rows_done": "tc_rows_done();",
     "tc_mma_promoted": (
         "__shared__ __align__(16) uint16_t s[1024]; float sums[16] = {};"
         " tc_mma_promoted<1, 1, 4, 1, 16, 1, 32, 0>(sums, s, 0, s, 256); p[0] = (int)sums[5];"
