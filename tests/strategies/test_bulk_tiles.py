@@ -134,9 +134,9 @@ def made(name: str, cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch) -> Any
     """Return the unit of a case, with the configuration that it asks for."""
     source, shapes, config, _ = CASES[name]
     if config["is_persistent"]:
-        swath = "tcdsl.strategies.templates.{}._swath_in_turn"
-        for template in ("tile_implicit", "tile_mma"):
-            monkeypatch.setattr(swath.format(template), lambda *_: config["swath"])
+        swath = "tcdsl.strategies.{}._swath_in_turn"
+        for module in ("templates.tile_implicit", "tensor_configs"):
+            monkeypatch.setattr(swath.format(module), lambda *_: config["swath"])
     kernel = planned(source, *shapes).done.plan.weighed[0]
     choice = {"kernel": kernel.kernel, "template": "tile_implicit", **config}
     asked = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}

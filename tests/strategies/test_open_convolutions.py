@@ -80,8 +80,8 @@ def _are_likely(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_convolutions_of_an_open_batch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source, config, _, sizes = CASES[name]
     if config["is_persistent"]:
-        for template in ("tile_implicit", "tile_mma"):
-            swath = f"tcdsl.strategies.templates.{template}._swath_in_turn"
+        for module in ("templates.tile_implicit", "tensor_configs"):
+            swath = f"tcdsl.strategies.{module}._swath_in_turn"
             monkeypatch.setattr(swath, lambda *_: config["swath"])
     f, options = tcdsl.define(source).f, Options(dynamic_sizes=("N",))
     args = drawn(name, sizes[0])

@@ -147,7 +147,7 @@ def test_random_convolutions(cuda_unit: MakeUnit, emulated: Any) -> None:
     """Random contractions of half types, whose operands are packed wherever they may be."""
     pytest.importorskip("hypothesis")
     units, inputs = [], []
-    for number, (source, given) in enumerate(drawn_programs(9100, 600, contractions())):
+    for number, (source, given) in enumerate(drawn_programs(9100, 800, contractions())):
         if "half" not in source and "float16" not in source:
             continue
         c = comprehension_of(source)
