@@ -74,7 +74,7 @@ def _keep(scop: Scop, sketch: Sketch, array: str, *, is_ahead: bool = False) -> 
     pieces = ways.pop()
     own = {piece.coordinate.position for piece in pieces}
     is_whole = all(size == 1 or dim in own for dim, size in enumerate(cached.sizes))
-    if ways or not pieces or not is_whole or not (sketch.is_staged or _has_numbers(pieces)):
+    if ways or not pieces or not is_whole or not (sketch.is_staged or _has_numbers(sketch, pieces)):
         return scop, sketch
     loops, turns = _loops_of_copy(sketch, readers[0], cached)
     moved = [
@@ -104,10 +104,11 @@ def _keep(scop: Scop, sketch: Sketch, array: str, *, is_ahead: bool = False) -> 
     )
 
 
-def _has_numbers(pieces: Sequence[Piece]) -> bool:
+def _has_numbers(sketch: Sketch, pieces: Sequence[Piece]) -> bool:
     """Return whether a thread's values have numbers, as registers do: of one axis, or unrolled."""
     axes = {piece.coordinate.position for piece in pieces if piece.kind is not LoopKind.LANES}
-    return len(axes) == 1 or all(piece.kind is not LoopKind.SERIAL for piece in pieces)
+    is_unrolled = sketch.is_unrolled and all(piece.kind is not LoopKind.SERIAL for piece in pieces)
+    return len(axes) <= 1 or is_unrolled
 
 
 def _before(scop: Scop, copy: str, members: Sequence[str]) -> Scop:
