@@ -38,8 +38,8 @@ from tcdsl.rewrites.scop.rfactor import initialisation
 LAST = {INT32: 2**31 - 1, INT64: 2**63 - 1}  # no place
 
 
-def why_not_after(scop: Scop, statement: Statement) -> str | None:
-    """Return why the place that *statement* finds is not found after the value, or None."""
+def why_no_place(scop: Scop, statement: Statement) -> str | None:
+    """Return why *statement* finds no place along one index from a known first one, or None."""
     reduction = statement.reduction
     if statement.kind is not Kind.UPDATE or reduction is None or not reduction.operator.is_arg:
         return "it finds no place"
@@ -49,6 +49,13 @@ def why_not_after(scop: Scop, statement: Statement) -> str | None:
         return "its target's subscripts are not the left-hand indices"
     if not isinstance(statement.arg_origin, int) or is_unbounded(scop.context):
         return "where its range begins is not known"
+    return None
+
+
+def why_not_after(scop: Scop, statement: Statement) -> str | None:
+    """Return why the place that *statement* finds is not found after the value, or None."""
+    if reason := why_no_place(scop, statement):
+        return reason
     if not isinstance(_unconverted(statement.value), Load):
         return "its terms are computed"
     if initialisation(scop, statement) is None:

@@ -19,7 +19,6 @@ from dataclasses import replace
 
 from tcdsl.lang.comprehension import Binary, Call, Const, Index, Load, Operator, Reduction
 from tcdsl.lang.types.dtypes import FLOAT32, INT32, INT64
-from tcdsl.poly.isl_utils import is_unbounded
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, loads_of
 from tcdsl.rewrites.scop.extreme_places import (
     as_type,
@@ -28,6 +27,7 @@ from tcdsl.rewrites.scop.extreme_places import (
     place_type,
     started,
     summed,
+    why_no_place,
 )
 from tcdsl.rewrites.scop.rfactor import initialisation
 
@@ -36,15 +36,10 @@ RANKED = (FLOAT32, INT32)
 
 def why_not_placed(scop: Scop, statement: Statement) -> str | None:
     """Return why the place that *statement* finds is no part of its value, or None."""
+    if reason := why_no_place(scop, statement):
+        return reason
     reduction = statement.reduction
-    if statement.kind is not Kind.UPDATE or reduction is None or not reduction.operator.is_arg:
-        return "it finds no place"
-    if len(statement.reduced) != 1 or statement.conditions or not statement.write.is_exact:
-        return "it is not along one index, for all of it"
-    if tuple(statement.write.subscripts) != tuple(map(Index, statement.left)):
-        return "its target's subscripts are not the left-hand indices"
-    if not isinstance(statement.arg_origin, int) or is_unbounded(scop.context):
-        return "where its range begins is not known"
+    assert reduction is not None
     if reduction.dtype not in RANKED or place_type(statement) != INT32:
         return "a value and its place have more than 64 bits"
     if initialisation(scop, statement) is None:
