@@ -25,9 +25,7 @@ from tcdsl.poly.scop import Kind
 
 RANGE_BATCH = gpu_thresholds.RANGE_ITERATIONS
 MOST_LEAVES_IN_TURNS = 4  # statements of a loop that is printed by turns
-# focal_loss in float32, 1024 threads: 50 registers by turns, one block a multiprocessor, 32.9 us;
-# 29 registers and 27.8 us in a loop.  In bfloat16, 512 threads: 24.0 by turns and 25.4 (H200).
-MOST_THREADS_WITH_SEVERAL_TURNS = 512
+MOST_THREADS_WITH_SEVERAL_TURNS = gpu_thresholds.THREADS_WITH_SEVERAL_TURNS
 
 
 class TurnsPrinter:
