@@ -19,7 +19,6 @@ same conditions, and where all threads of a warp come there.
 """
 
 from collections.abc import Sequence
-from dataclasses import field
 
 from tcdsl.codegen.ast.build import (
     ZERO,
@@ -80,7 +79,7 @@ class Row:
     loops: Loops
     statement: str
     loaded: Index | None = None
-    stored: Index | None = field(default=None)
+    stored: Index | None = None
 
     @property
     def columns(self) -> int:
