@@ -35,7 +35,8 @@ class _DirectKernel(ir.FallbackKernel):  # type: ignore[misc, unused-ignore]
         self.codegen_comment(wrapper)
         for x in self.outputs:  # the call itself has looked at them
             x.skip_size_stride_alignment_checks = True
-        tensors = ", ".join(x.codegen_reference() for x in self.inputs)
+        inputs: Any = self.inputs  # an operator's are no lists, which others' may be
+        tensors = ", ".join(x.codegen_reference() for x in inputs)
         wrapper.writeline(f"{self.get_name()} = {name}({tensors})")
 
     def _prepared(self, wrapper: Any) -> tuple[Any, str] | None:
@@ -51,7 +52,8 @@ class _DirectKernel(ir.FallbackKernel):  # type: ignore[misc, unused-ignore]
         others = _others(args)
         if kwargs or layouts is None or results is None or others is None:
             return None
-        arguments = self.op_overload.name(), *others, layouts, results
+        operator: Any = self.op_overload  # none only for other kinds of calls
+        arguments = operator.name(), *others, layouts, results
         return root, f"tcdsl_call({', '.join(map(repr, arguments))})"
 
 
