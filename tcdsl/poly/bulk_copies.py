@@ -23,8 +23,8 @@ import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Const, Expr
 from tcdsl.lang.types.dtypes import BOOL, INT32
+from tcdsl.poly.accesses import access, builder_of, elements_in
 from tcdsl.poly.isl_utils import Extent, greatest, times
-from tcdsl.poly.lowering import access, builder_of, elements_in
 from tcdsl.poly.scop import Array, BulkCopy, BulkDim, Scop, Statement
 from tcdsl.records import dataclass
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import islpy as isl
 
+from tcdsl.poly.accesses import elements_in
 from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import (
@@ -27,7 +28,6 @@ from tcdsl.poly.loop_tree import (
     statements_of,
     terms_told,
 )
-from tcdsl.poly.lowering import elements_in
 from tcdsl.poly.overlap import why_not_overlapped
 from tcdsl.poly.provenance import why_not_rescaled
 from tcdsl.poly.scop import Scop, Statement

@@ -27,9 +27,9 @@ from tcdsl.lang.comprehension import Binary, Const, Expr, Index
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32
+from tcdsl.poly.accesses import access, builder_of, elements_in
 from tcdsl.poly.bulk_copies import plus, scaled, walked, why_not_requested
 from tcdsl.poly.isl_utils import greatest
-from tcdsl.poly.lowering import access, builder_of, elements_in
 from tcdsl.poly.scop import Array, BulkCopy, BulkDim, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import Merged

@@ -21,8 +21,8 @@ from dataclasses import replace
 import islpy as isl
 
 from tcdsl.lang.comprehension import Select
+from tcdsl.poly.accesses import access, builder_of
 from tcdsl.poly.isl_utils import Extent
-from tcdsl.poly.lowering import access, builder_of
 from tcdsl.poly.scop import Array, Scop, Statement
 from tcdsl.rewrites.scop.assignment import with_own_reads
 

@@ -19,8 +19,8 @@ import islpy as isl
 
 from tcdsl.lang.comprehension import Index
 from tcdsl.lang.ranges.affine import Builder
+from tcdsl.poly.accesses import builder_of
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
-from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop, Statement, Storage
 from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read, why_not_cached

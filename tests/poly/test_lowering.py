@@ -1,20 +1,13 @@
-"""Lowering: domains, accesses, initialisations, guards and checks, as isl objects."""
+"""Lowering: domains, accesses, initialisations, guards and arrays, as isl objects."""
 
 from collections.abc import Callable
 
 import islpy as isl
-import pytest
 
 from tcdsl.lang.comprehension import Operator
-from tcdsl.poly.scop import Access, Kind, Scop, Statement, Storage
-from tcdsl.poly.verify import why_not_in_bounds
+from tcdsl.poly.scop import Kind, Scop, Storage
 
 Lower = Callable[..., Scop]
-
-
-def read(statement: Statement, array: str) -> Access:
-    (found,) = [access for access in statement.reads if access.array == array]
-    return found
 
 
 def test_a_reduction_becomes_an_initialisation_and_updates(lower: Lower) -> None:
@@ -27,7 +20,8 @@ def test_a_reduction_becomes_an_initialisation_and_updates(lower: Lower) -> None
     assert update.domain.is_equal(isl.Set("{ S0[i, k] : 0 <= i < 5 and 0 <= k < 5 }"))
     assert init.write.relation.is_equal(isl.Map("{ S0_init[i] -> O[i] : 0 <= i < 5 }"))
     moved = isl.Map("{ S0[i, k] -> A[i + k] : 0 <= i < 5 and 0 <= k < 5 }")
-    assert read(update, "A").relation.is_equal(moved)
+    (read,) = update.reads
+    assert read.relation.is_equal(moved)
     assert update.left == ("i",) and update.reduced == ("k",)
     assert update.accumulates and not init.accumulates
     assert update.reduction is not None and update.reduction.operator is Operator.ADD
@@ -76,34 +70,6 @@ def test_affine_conditions_cut_the_domain_and_others_stay(lower: Lower) -> None:
     assert len(update.conditions) == 1
 
 
-def test_a_guarded_read_covers_only_what_its_guard_allows(lower: Lower) -> None:
-    source = "def f(float(N) a) -> (o) { o(i) = i >= 1 && i < N ? a(i-1) : 0.0 where i in 0:N+2 }"
-    scop = lower(source, (6,))
-    relation = isl.Map("{ S0[i] -> a[i - 1] : 1 <= i < 6 }")
-    assert read(scop.by_name["S0"], "a").relation.is_equal(relation)
-    assert why_not_in_bounds(scop) is None
-
-
-def test_a_load_in_both_branches_is_read_everywhere(lower: Lower) -> None:
-    source = "def f(float(N) a) -> (o) { o(i) = i > 2 ? a(i) : -a(i) }"
-    relation = read(lower(source, (6,)).by_name["S0"], "a").relation
-    assert relation.is_equal(isl.Map("{ S0[i] -> a[i] : 0 <= i < 6 }"))
-
-
-def test_a_gather_may_read_the_whole_extent_and_is_checked(lower: Lower) -> None:
-    source = "def f(float(E,D) T, int32(B) I) -> (O) { O(b,d) = T(I(b),d) }"
-    scop = lower(source, (7, 3), (4,))
-    check, body = scop.statements
-    assert check.kind is Kind.CHECK and check.writes == ()
-    assert check.indices == ("b",), "once for all d"
-    gathered = read(body, "T")
-    assert gathered.inexact == {0} and not gathered.is_exact
-    whole = isl.Map("{ S0[b, d] -> T[e, d] : 0 <= b < 4 and 0 <= d < 3 and 0 <= e < 7 }")
-    assert gathered.relation.is_equal(whole)
-    unchecked = lower(source, (7, 3), (4,), check_gathers=False)
-    assert [s.kind for s in unchecked.statements] == [Kind.ASSIGN]
-
-
 def test_a_scatter_initialises_the_whole_target(lower: Lower) -> None:
     source = "def f(float(N) x, int32(N) p, float(E) e) -> (g) { g(k) = e(k)\n g(p(n)) +=! x(n) }"
     scop = lower(source, (4,), (4,), (9,), check_gathers=False)
@@ -122,18 +88,6 @@ def test_an_arg_reduction_keeps_its_best_value_beside_it(lower: Lower) -> None:
     assert [access.array for access in init.writes] == ["y", best.name]
     assert [access.array for access in update.writes] == ["y", best.name]
     assert update.arg_origin == 2
-
-
-@pytest.mark.parametrize("operator", ["+", "min", "*"])
-def test_halves_that_several_instances_update_accumulate_in_floats(
-    operator: str, lower: Lower
-) -> None:
-    scop = lower(f"def f(half(N,N) a) -> (c) {{ c(i+j) {operator}=! a(i,j) }}", (3, 3))
-    update = scop.by_name["S0"]
-    assert update.kind is Kind.UPDATE
-    assert scop.arrays[update.write.array].dtype.name == "float32"
-    assert [s.kind for s in scop.statements] == [Kind.INIT, Kind.UPDATE, Kind.ASSIGN]
-    assert scop.statements[-1].write.array == "c"
 
 
 def test_strides_are_kept(lower: Lower) -> None:

@@ -9,7 +9,7 @@ import pytest
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32
-from tcdsl.poly.lowering import access, builder_of, guarded_reads
+from tcdsl.poly.accesses import access, builder_of, guarded_reads
 from tcdsl.poly.provenance import Provenance, why_not_rescaled
 from tcdsl.poly.scop import Scop, Statement
 from tcdsl.rewrites.scop.exponential_sums import exponential_sums

@@ -17,10 +17,10 @@ from tcdsl.codegen.ast.whole_iterations import framed
 from tcdsl.costmodel.locality import array_strides
 from tcdsl.lang import comprehension as lang
 from tcdsl.lang.types.dtypes import INT32
+from tcdsl.poly.accesses import builder_of
 from tcdsl.poly.bulk_copies import numbers_of, walked
 from tcdsl.poly.isl_utils import isl_options
 from tcdsl.poly.loop_tree import Loop, Node, loops_of, schedule_of
-from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Access, Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.schedule.placement import Placement, Space, local_functions

@@ -63,9 +63,9 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.faults import Site
 from tcdsl.lang.types.dtypes import DType, arithmetic
+from tcdsl.poly.accesses import first_load
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.known_values import is_surely_inside
-from tcdsl.poly.lowering import first_load
 from tcdsl.poly.scop import Access, Interleaved, Kind, RangeCheck, Scop, Skew
 from tcdsl.records import dataclass
 from tcdsl.schedule.placement import Layout, Placement

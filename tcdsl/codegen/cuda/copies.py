@@ -6,8 +6,8 @@ import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Load, Select
 from tcdsl.lang.ranges.affine import Builder
+from tcdsl.poly.accesses import builder_of
 from tcdsl.poly.loop_tree import AnyCoordinate
-from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
 from tcdsl.records import dataclass
 

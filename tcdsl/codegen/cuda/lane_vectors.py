@@ -34,8 +34,8 @@ from tcdsl.codegen.ast.nodes import (
 )
 from tcdsl.codegen.cuda.copies import is_whole
 from tcdsl.lang.comprehension import Cast, Const, Expr, Load, Select, walk
+from tcdsl.poly.accesses import builder_of
 from tcdsl.poly.loop_tree import Loop
-from tcdsl.poly.lowering import builder_of
 from tcdsl.poly.scop import Scop, Statement
 from tcdsl.records import dataclass
 

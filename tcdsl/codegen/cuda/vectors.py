@@ -16,9 +16,9 @@ import islpy as isl
 from tcdsl.codegen.cuda.copies import copy_of, is_whole
 from tcdsl.costmodel.locality import access_stride, array_strides, runs_of, stride_divisors
 from tcdsl.lang.comprehension import Binary, Call, Expr, walk
+from tcdsl.poly.accesses import builder_of, evaluated, guarded_loads, row_start
 from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Loop, statements_of, values_of
-from tcdsl.poly.lowering import builder_of, evaluated, guarded_loads, row_start
 from tcdsl.poly.scop import Access, Array, Interleaved, Kind, Scop, Statement
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.placement import Placement, is_private, local_functions

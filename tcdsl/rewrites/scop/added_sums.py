@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from tcdsl.lang.comprehension import Binary, Expr, Load, Operator, walk
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.poly.lowering import access, builder_of, evaluated
+from tcdsl.poly.accesses import access, builder_of, evaluated
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage, loads_of
 from tcdsl.rewrites.scop.assignment import with_own_reads
 from tcdsl.rewrites.scop.rfactor import initialisation

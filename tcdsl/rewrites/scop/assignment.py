@@ -7,7 +7,7 @@ import islpy as isl
 
 from tcdsl.lang.comprehension import Cast, Expr, Load
 from tcdsl.lang.types.dtypes import arithmetic
-from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
+from tcdsl.poly.accesses import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
 
 

@@ -30,10 +30,10 @@ from tcdsl.lang.rewrite import minus as minus_expr
 from tcdsl.lang.rewrite import plus as plus_expr
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32, INT64
+from tcdsl.poly.accesses import access, builder_of, elements_in, evaluated, guarded_reads
 from tcdsl.poly.footprints import Box, Use, box_hull, outer_map
 from tcdsl.poly.isl_utils import dim_bounds, minus, plus, within_bounds
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
-from tcdsl.poly.lowering import access, builder_of, elements_in, evaluated, guarded_reads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import assignment, element

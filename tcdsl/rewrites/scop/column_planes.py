@@ -35,7 +35,7 @@ from dataclasses import replace
 from tcdsl.lang.comprehension import Binary, Call, Cast, Const, Expr, Index, Load, Operator, Select
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, FLOAT32, FLOAT64, INT32
-from tcdsl.poly.lowering import Bounds, box, builder_of
+from tcdsl.poly.accesses import Bounds, box, builder_of
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.rewrites.scop.assignment import assignment, with_own_reads
 from tcdsl.rewrites.scop.reordering import read_from_copy, why_not_reordered

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from tcdsl.lang.comprehension import Const, Expr, Index, Load, children
 from tcdsl.lang.rewrite import rewrite, with_operands
-from tcdsl.poly.lowering import builder_of, evaluated, guarded_reads
+from tcdsl.poly.accesses import builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Kind, Scop, Statement, loads_of
 from tcdsl.rewrites.scop.recomputation import is_temporary, writers_and_users
 

@@ -44,8 +44,8 @@ from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, UINT8, DType
 from tcdsl.lang.types.dtypes import Kind as TypeKind
+from tcdsl.poly.accesses import Bounds, box, builder_of
 from tcdsl.poly.isl_utils import constant_bounds, points_of_box
-from tcdsl.poly.lowering import Bounds, box, builder_of
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import assignment, with_own_reads

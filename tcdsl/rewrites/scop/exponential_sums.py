@@ -35,8 +35,8 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import FLOAT8_E4M3, FLOAT8_E5M2, FLOAT16, FLOAT64, DType
+from tcdsl.poly.accesses import builder_of, guarded_reads
 from tcdsl.poly.isl_utils import constant_bounds, dim_bounds, is_unbounded, within_bounds
-from tcdsl.poly.lowering import builder_of, guarded_reads
 from tcdsl.poly.scop import Access, Kind, Scop, Statement, Storage, loads_of
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.recomputation import moved

@@ -21,8 +21,8 @@ import islpy as isl
 from tcdsl.lang.comprehension import Cast, Expr, Index, Load
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import DType, arithmetic
+from tcdsl.poly.accesses import Bounds, box, builder_of
 from tcdsl.poly.isl_utils import dim_bounds, minus, plus
-from tcdsl.poly.lowering import Bounds, box, builder_of
 from tcdsl.poly.scop import Array, Scop, Statement, Storage
 from tcdsl.rewrites.scop.assignment import assignment, element, with_own_reads
 from tcdsl.rewrites.scop.caching import insertion

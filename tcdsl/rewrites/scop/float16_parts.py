@@ -81,8 +81,8 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, FLOAT16, FLOAT32, FLOAT64, INT32, DType
+from tcdsl.poly.accesses import Bounds, access, box, builder_of, guarded_reads
 from tcdsl.poly.isl_utils import Extent, dim_bounds, minus
-from tcdsl.poly.lowering import Bounds, access, box, builder_of, guarded_reads
 from tcdsl.poly.scop import Accumulation, Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.packing import Factor, factor_of

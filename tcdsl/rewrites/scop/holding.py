@@ -19,11 +19,11 @@ from dataclasses import replace
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, walk
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32, arithmetic
+from tcdsl.poly.accesses import access, builder_of, elements_in
 from tcdsl.poly.footprints import outer_map
 from tcdsl.poly.isl_utils import dim_bounds
 from tcdsl.poly.isl_utils import minus as extent_of
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate
-from tcdsl.poly.lowering import access, builder_of, elements_in
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import with_own_reads

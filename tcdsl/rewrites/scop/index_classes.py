@@ -26,8 +26,8 @@ import islpy as isl
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Size
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32
+from tcdsl.poly.accesses import access, box, builder_of, evaluated, guarded_reads
 from tcdsl.poly.isl_utils import dim_bounds, within_bounds
-from tcdsl.poly.lowering import access, box, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Scop, Statement, Storage
 from tcdsl.records import dataclass
 

@@ -20,8 +20,8 @@ import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Call, Expr, Index, Load, Select, children, walk
 from tcdsl.lang.rewrite import rewrite
+from tcdsl.poly.accesses import access, builder_of, guarded_reads
 from tcdsl.poly.isl_utils import constant_bounds, is_unbounded
-from tcdsl.poly.lowering import access, builder_of, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, loads_of
 
 

@@ -23,8 +23,8 @@ from tcdsl.lang import comprehension as tc
 from tcdsl.lang.comprehension import Binary, Call, Cast, Expr, Index, Let, Load, Select, walk
 from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.rewrite import rewrite
+from tcdsl.poly.accesses import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.isl_utils import dim_bounds, minus
-from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Scop, Statement, Storage, loads_of
 from tcdsl.rewrites.scop.assignment import assignment
 

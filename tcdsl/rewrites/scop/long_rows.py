@@ -38,9 +38,9 @@ from tcdsl.lang.comprehension import (
 from tcdsl.lang.ranges.reads import index_names
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32, INT64
+from tcdsl.poly.accesses import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.data_ranges import DataRange, data_ranges_of
 from tcdsl.poly.isl_utils import constant_bounds, val, within
-from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import with_own_reads

@@ -32,8 +32,8 @@ from tcdsl.lang.comprehension import (
 from tcdsl.lang.comprehension import fold as fold_expression
 from tcdsl.lang.rewrite import with_operands
 from tcdsl.lang.types.dtypes import INT32
+from tcdsl.poly.accesses import access, builder_of, elements_in, guarded_reads
 from tcdsl.poly.isl_utils import dim_bounds, minus, plus, within_bounds
-from tcdsl.poly.lowering import access, builder_of, elements_in, guarded_reads
 from tcdsl.poly.scop import Array, Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import assignment

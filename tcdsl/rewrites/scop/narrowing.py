@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 
 from tcdsl.lang.comprehension import Binary, Cast, Operator, walk
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32
-from tcdsl.poly.lowering import evaluated
+from tcdsl.poly.accesses import evaluated
 from tcdsl.poly.scop import Kind, Scop, Statement, loads_of
 from tcdsl.rewrites.scop.factor_copies import in_copy, why_not_in_copy
 from tcdsl.rewrites.scop.packing import Factor, factor_of

@@ -34,6 +34,7 @@ from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32, DType, arithmetic
+from tcdsl.poly.accesses import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.isl_utils import (
     Extent,
     dim_bounds,
@@ -43,7 +44,6 @@ from tcdsl.poly.isl_utils import (
     within,
     within_bounds,
 )
-from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Overlapped, Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.stencil_chains import Chain, Reach, stages_of

@@ -23,9 +23,9 @@ from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Sel
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32, DType, arithmetic
+from tcdsl.poly.accesses import box, builder_of
 from tcdsl.poly.footprints import outer_map
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
-from tcdsl.poly.lowering import box, builder_of
 from tcdsl.poly.scop import PRODUCER, Array, BulkCopy, Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import assignment, with_own_reads

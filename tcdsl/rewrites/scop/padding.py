@@ -23,8 +23,8 @@ from tcdsl.lang.comprehension import Call, Expr, Index, Load, Select, walk
 from tcdsl.lang.ranges.size_functions import extent_expr
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32
+from tcdsl.poly.accesses import access, builder_of
 from tcdsl.poly.isl_utils import Extent, dim_bounds, minus, within_bounds
-from tcdsl.poly.lowering import access, builder_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.rewrites.scop.assignment import with_own_reads
 

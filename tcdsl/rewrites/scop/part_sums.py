@@ -16,8 +16,8 @@ from dataclasses import replace
 import islpy as isl
 
 from tcdsl.lang.comprehension import Expr, Index, Load
+from tcdsl.poly.accesses import access, box, builder_of, guarded_reads
 from tcdsl.poly.isl_utils import constant_bounds
-from tcdsl.poly.lowering import access, box, builder_of, guarded_reads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.rewrites.scop.rfactor import initialisation, why_not_rfactored
 

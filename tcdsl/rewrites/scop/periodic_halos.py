@@ -25,6 +25,7 @@ from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.remainders import Around, compared_of
 from tcdsl.lang.rewrite import plus, rewrite
 from tcdsl.lang.types.dtypes import INT32, DType
+from tcdsl.poly.accesses import access, builder_of
 from tcdsl.poly.isl_utils import (
     Extent,
     dim_bounds,
@@ -33,7 +34,6 @@ from tcdsl.poly.isl_utils import (
     number_if_constant,
     within_bounds,
 )
-from tcdsl.poly.lowering import access, builder_of
 from tcdsl.poly.open_remainders import MOST_PERIOD, as_comparison
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
 from tcdsl.records import dataclass

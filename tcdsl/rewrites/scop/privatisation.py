@@ -23,8 +23,8 @@ import islpy as isl
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Operator, Reduction
 from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.types.dtypes import BOOL
+from tcdsl.poly.accesses import access, builder_of, guarded_reads
 from tcdsl.poly.isl_utils import constant_bounds, within_bounds
-from tcdsl.poly.lowering import access, builder_of, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.rewrites.scop.rfactor import Partial, coordinate_name
 

@@ -38,8 +38,8 @@ from tcdsl.lang.comprehension import (
     walk,
 )
 from tcdsl.lang.rewrite import rewrite
+from tcdsl.poly.accesses import builder_of, guarded_reads
 from tcdsl.poly.isl_utils import points_of_box
-from tcdsl.poly.lowering import builder_of, guarded_reads
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage, loads_of
 
 MOST_OPERATIONS = gpu_thresholds.RECOMPUTED_OPERATIONS

@@ -25,8 +25,8 @@ from math import gcd
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Select, walk
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32
+from tcdsl.poly.accesses import access, box, builder_of, evaluated, guarded_reads
 from tcdsl.poly.isl_utils import constant_bounds
-from tcdsl.poly.lowering import access, box, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import why_not_merged

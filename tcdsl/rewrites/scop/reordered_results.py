@@ -19,7 +19,7 @@ import islpy as isl
 
 from tcdsl.lang.comprehension import Expr, Index, Load, walk
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.poly.lowering import access, builder_of
+from tcdsl.poly.accesses import access, builder_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import assignment, element, with_own_reads

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from tcdsl.lang.comprehension import Expr, Index, Load
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.poly.lowering import box, builder_of
+from tcdsl.poly.accesses import box, builder_of
 from tcdsl.poly.scop import Array, Scop, Statement, Storage
 from tcdsl.rewrites.scop.assignment import assignment, element, with_own_reads
 

@@ -50,8 +50,8 @@ from tcdsl.lang.comprehension import (
 from tcdsl.lang.rewrite import plus as plus_expr
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, FLOAT64, INT32, DType
+from tcdsl.poly.accesses import access, builder_of, guarded_reads
 from tcdsl.poly.isl_utils import constant_bounds, within
-from tcdsl.poly.lowering import access, builder_of, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Rescaled, Scop, Statement, Storage, Terms
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.exponential_sums import (

@@ -25,9 +25,9 @@ from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Reduction
 from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.types.dtypes import INT32
+from tcdsl.poly.accesses import access, builder_of, guarded_reads
 from tcdsl.poly.data_ranges import is_scattered_by_range
 from tcdsl.poly.isl_utils import Extent, dim_bounds, minus, within, within_bounds
-from tcdsl.poly.lowering import access, builder_of, guarded_reads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
 

@@ -26,8 +26,8 @@ from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import Cast, Expr, Index, Load
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import arithmetic
+from tcdsl.poly.accesses import access, builder_of, guarded_reads
 from tcdsl.poly.isl_utils import constant_bounds, is_unbounded
-from tcdsl.poly.lowering import access, builder_of, guarded_reads
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, loads_of
 from tcdsl.rewrites.scop.rfactor import initialisation
 

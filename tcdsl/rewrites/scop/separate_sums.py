@@ -14,7 +14,7 @@ added in another order, as any sum's may be.  Legal iff the sum may have accumul
 from dataclasses import replace
 
 from tcdsl.lang.comprehension import Binary, Expr, Load, Operator
-from tcdsl.poly.lowering import access, builder_of
+from tcdsl.poly.accesses import access, builder_of
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.rewrites.scop.assignment import with_own_reads
 from tcdsl.rewrites.scop.rfactor import initialisation, rfactor, why_not_rfactored

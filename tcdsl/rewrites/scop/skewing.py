@@ -39,8 +39,8 @@ from tcdsl.lang.rewrite import minus as minus_expr
 from tcdsl.lang.rewrite import plus as plus_expr
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32
+from tcdsl.poly.accesses import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.isl_utils import is_unbounded, map_from_functions
-from tcdsl.poly.lowering import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Skew, Statement, Storage
 from tcdsl.records import dataclass
 

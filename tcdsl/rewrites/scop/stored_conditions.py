@@ -20,7 +20,7 @@ from tcdsl.lang.comprehension import Binary, Expr, Index, Load, are_indices, chi
 from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL
-from tcdsl.poly.lowering import box, builder_of
+from tcdsl.poly.accesses import box, builder_of
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, loads_of
 from tcdsl.rewrites.scop.assignment import assignment, with_own_reads
 from tcdsl.rewrites.scop.recomputation import writers_and_users

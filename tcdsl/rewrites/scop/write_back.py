@@ -17,7 +17,7 @@ import islpy as isl
 
 from tcdsl.lang.comprehension import Expr, Index, Load
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.poly.lowering import builder_of
+from tcdsl.poly.accesses import builder_of
 from tcdsl.poly.scop import Access, Array, Scop, Statement, Storage
 from tcdsl.rewrites.scop.assignment import assignment, element
 

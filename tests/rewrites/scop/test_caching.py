@@ -17,6 +17,7 @@ from tcdsl.lang.syntax.parser import parse_program
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.lang.types.sema import analyse
 from tcdsl.options import Options
+from tcdsl.poly.accesses import builder_of
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import (
     AffineCoordinate,
@@ -28,7 +29,7 @@ from tcdsl.poly.loop_tree import (
     Node,
     sequence,
 )
-from tcdsl.poly.lowering import builder_of, lower_comprehension
+from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Kind, Scop, Storage, loads_of
 from tcdsl.poly.verify import why_not_in_bounds, why_not_legal
 from tcdsl.rewrites.scop.caching import (

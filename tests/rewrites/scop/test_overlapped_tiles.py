@@ -8,7 +8,7 @@ import pytest
 
 from tcdsl.lang.comprehension import Expr, Index, Load
 from tcdsl.lang.rewrite import plus, rewrite
-from tcdsl.poly.lowering import builder_of, evaluated, guarded_reads
+from tcdsl.poly.accesses import builder_of, evaluated, guarded_reads
 from tcdsl.poly.overlap import why_not_overlapped
 from tcdsl.poly.scop import Scop, Statement
 from tcdsl.poly.verify import why_not_in_bounds
