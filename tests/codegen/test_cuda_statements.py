@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.codegen.cuda.statements import fold_function, is_block_collective
+from tcdsl.codegen.cuda.folds import fold_function, is_block_collective
 from tcdsl.costmodel.chip import Chip
 from tcdsl.lang.types.dtypes import BFLOAT16
 from tcdsl.options import Options

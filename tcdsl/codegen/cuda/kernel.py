@@ -15,6 +15,7 @@ from tcdsl.codegen.cuda.call_shared import Taken, taken_by
 from tcdsl.codegen.cuda.changing import changing_loads
 from tcdsl.codegen.cuda.counts import SharedCount
 from tcdsl.codegen.cuda.exchanges import Ahead, Exchange
+from tcdsl.codegen.cuda.folds import is_block_collective
 from tcdsl.codegen.cuda.grids import extent_counts, grid_counts
 from tcdsl.codegen.cuda.index_width import needs_wide_index
 from tcdsl.codegen.cuda.overlap import Start
@@ -27,7 +28,6 @@ from tcdsl.codegen.cuda.spans import Span
 from tcdsl.codegen.cuda.statements import (
     CudaStatementPrinter,
     Vectors,
-    is_block_collective,
     thread_index,
 )
 from tcdsl.codegen.names import plain
@@ -318,5 +318,4 @@ class KernelText:
         return CudaStatementPrinter(
             self.context, leaf, self.mapped,
             is_replicated(statement, self.placements), vectors,
-            self.slots.own(leaf.statement),
         )  # fmt: skip

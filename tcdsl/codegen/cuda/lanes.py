@@ -54,8 +54,10 @@ from tcdsl.codegen.cuda.exchanges import (
     for_each,
     is_straight,
 )
+from tcdsl.codegen.cuda.folds import is_block_collective
 from tcdsl.codegen.cuda.kernel import VECTOR_BYTES, KernelText, Turn
 from tcdsl.codegen.cuda.lane_accesses import align, vectors_of
+from tcdsl.codegen.cuda.lane_statements import copied_vector, fold_of_lanes, is_pure
 from tcdsl.codegen.cuda.lane_vectors import (
     Conditions,
     Lanes,
@@ -67,7 +69,7 @@ from tcdsl.codegen.cuda.lane_vectors import (
 from tcdsl.codegen.cuda.leaves import LeafPrinter
 from tcdsl.codegen.cuda.rows import RUN, Loops, Row, runs_of
 from tcdsl.codegen.cuda.spans import guard_of_last
-from tcdsl.codegen.cuda.statements import Vectors, is_block_collective
+from tcdsl.codegen.cuda.statements import Vectors
 from tcdsl.codegen.cuda.vectors import (
     is_run,
     may_be_parted,
@@ -283,7 +285,7 @@ class LanesPrinter:
         for leaf in leaves:
             if self.text.slots.lanes.get(leaf.statement) is not loop:
                 continue
-            folds = self.text.printer(leaf).fold_at_once(node.variable, loop.extent or 0)
+            folds = self.leaves.fold(leaf).at_once(node.variable, loop.extent or 0)
             name = f"w_folds{self.text.n_folds}"
             self.text.n_folds += 1
             self.leaves.count_call(leaf, is_at_once=True)
@@ -396,20 +398,20 @@ class LanesPrinter:
         if len(leaves) == 2 and not which.names:
             own = self._lanes(leaves[0], variable, width, names)
             copy, last = self.text.printer(leaves[0], own), self.text.printer(leaves[1])
-            source = copy.copied_vector
+            source = copied_vector(copy)
             reads = last.statement.reads
             if not source or [copy.place(copy.statement.write)] != list(map(last.place, reads)):
                 return None
             which = replace(which, names={len(last.statement.writes): source})
         elif len(leaves) != 1:
             return None
-        fold = self.text.printer(leaves[-1], which).fold_of_lanes
+        fold = fold_of_lanes(self.text.printer(leaves[-1], which))
         return replace(which, fold=fold) if fold else None
 
     def _is_pure(self, leaves: Sequence[loop_ast.Leaf], variable: str, is_whole: bool) -> bool:
         """Return whether lanes that may be missing compute in registers alone."""
         none = Vectors(0, variable)
-        return not is_whole and all(self.text.printer(leaf, none).is_pure() for leaf in leaves)
+        return not is_whole and all(is_pure(self.text.printer(leaf, none)) for leaf in leaves)
 
     def _lane(
         self,
@@ -429,7 +431,7 @@ class LanesPrinter:
         """
         if where is None:
             return self.leaves.leaf(leaf, active, vectors)
-        if self.text.printer(leaf, vectors).is_pure():
+        if is_pure(self.text.printer(leaf, vectors)):
             is_kept = self._may_hold(leaf, loop, own)
             return self.leaves.leaf(
                 leaf, active, replace(vectors, where=where if is_kept else None)

@@ -16,9 +16,11 @@ from tcdsl.codegen.ast.build import both, index
 from tcdsl.codegen.ast.nodes import Code, Declare, Evaluate, If, Node, Scope, Type, Variable
 from tcdsl.codegen.ast.walk import mentioned, names, of_statement, walk
 from tcdsl.codegen.c.statements import constant
+from tcdsl.codegen.cuda.barriers import sums_in_flight
 from tcdsl.codegen.cuda.boxes import event_nodes
+from tcdsl.codegen.cuda.folds import FoldPrinter, is_block_collective
 from tcdsl.codegen.cuda.kernel import KernelText
-from tcdsl.codegen.cuda.statements import Vectors, is_block_collective, thread_index
+from tcdsl.codegen.cuda.statements import CudaStatementPrinter, Vectors, thread_index
 from tcdsl.poly.scop import Kind
 from tcdsl.schedule.mapping import RANK
 
@@ -39,22 +41,35 @@ class LeafPrinter:
         if is_block_collective(self.text.mapped, statement):
             # All threads of a block agree on what is about blocks: it may stand around the call.
             inside = [guard for guard in guards if not self._is_about_blocks(guard)]
-            is_fold = statement.kind is Kind.FOLD
-            nodes = printer.fold(inside, result) if is_fold else printer.nodes()
+            nodes = self._nodes(printer, inside, result)
             if result is None:
                 self.count_call(leaf, is_at_once=False)
             guards = [guard for guard in guards if self._is_about_blocks(guard)]
         elif statement.event is not None:
-            nodes = event_nodes(printer, printer.sums_in_flight())
+            nodes = event_nodes(printer, sums_in_flight(printer.context, printer.mapped))
         elif id(leaf) in self.text.late:
             nodes = printer.note_wrong(*self.text.late[id(leaf)])
         else:
-            is_fold = statement.kind is Kind.FOLD
-            nodes = printer.fold([], result) if is_fold else printer.nodes()
+            nodes = self._nodes(printer, [], result)
         body = of_statement([*self._indices(leaf, nodes), *nodes], leaf.statement)
         if guards:
             return If(both(guards), tuple(body))
         return body[0] if len(body) == 1 else Scope(tuple(body))
+
+    def _nodes(
+        self, printer: CudaStatementPrinter, active: Sequence[Code], result: Code | None
+    ) -> list[Node]:
+        """Return the statement of *printer*; of a fold, *active* threads keep the *result*."""
+        if printer.statement.kind is Kind.FOLD:
+            return self._fold_of(printer).nodes(active, result)
+        return printer.nodes()
+
+    def fold(self, leaf: loop_ast.Leaf) -> FoldPrinter:
+        """Return the printer of the fold *leaf*."""
+        return self._fold_of(self.text.printer(leaf))
+
+    def _fold_of(self, printer: CudaStatementPrinter) -> FoldPrinter:
+        return FoldPrinter(printer, self.text.slots.own(printer.statement.name))
 
     def _is_about_blocks(self, guard: Code) -> bool:
         """Return whether all blocks of a cluster agree on *guard*, which is no thread's."""
@@ -99,7 +114,7 @@ class LeafPrinter:
             return [], {}
         leaves = first, second
         guards = [g for leaf in leaves for g in self.guards(leaf, active, is_pinned=False)]
-        parts = [self.text.printer(leaf).own_part for leaf in leaves]
+        parts = [self.fold(leaf).own_part for leaf in leaves]
         has_indices = any(
             self._indices(leaf, [Evaluate(part)])
             for leaf, part in zip(leaves, parts, strict=True)
@@ -108,7 +123,7 @@ class LeafPrinter:
             return [], {}
         name = f"w_folds{self.text.n_folds}"
         self.text.n_folds += 1
-        together = constant("auto", name, self.text.printer(first).fold_together(parts))
+        together = constant("auto", name, self.fold(first).together(parts))
         for leaf in leaves:
             self.count_call(leaf, is_at_once=False)
         results: dict[str, Code] = {leaf.statement: index(name, n) for n, leaf in enumerate(leaves)}

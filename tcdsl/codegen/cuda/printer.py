@@ -39,6 +39,7 @@ from tcdsl.codegen.ast.opened_loops import lost_loops
 from tcdsl.codegen.ast.text import Line, lines
 from tcdsl.codegen.ast.walk import library_names
 from tcdsl.codegen.cuda.boxes import BARRIERS, map_name
+from tcdsl.codegen.cuda.folds import TURNS
 from tcdsl.codegen.cuda.kernel import KernelText
 from tcdsl.codegen.cuda.library_calls import library_call
 from tcdsl.codegen.cuda.loops import LoopPrinter
@@ -46,7 +47,7 @@ from tcdsl.codegen.cuda.memsets import memset_of
 from tcdsl.codegen.cuda.overlap import Start, starts_of
 from tcdsl.codegen.cuda.plan import PlanText
 from tcdsl.codegen.cuda.source import AnyLaunch, CudaSource, Memset, Overlap
-from tcdsl.codegen.cuda.statements import TURNS, thread_index
+from tcdsl.codegen.cuda.statements import thread_index
 from tcdsl.codegen.passes.tidy import without_idle_braces
 from tcdsl.codegen.passes.uniformity import why_not_uniform
 from tcdsl.codegen.passes.waits import with_waits

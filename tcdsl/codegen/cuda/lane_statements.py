@@ -1,0 +1,74 @@
+"""What one statement is in the lanes of a vector: pure, a copy of a vector, a fold of all lanes."""
+
+from tcdsl.codegen.ast.build import mentions
+from tcdsl.codegen.c.expressions import suffix
+from tcdsl.codegen.cuda.statements import OPERATORS, CudaStatementPrinter
+from tcdsl.lang.comprehension import Cast, Expr, Index, Load, Operator, walk
+from tcdsl.lang.types.dtypes import FLOAT32
+from tcdsl.poly.scop import Kind
+from tcdsl.schedule.placement import is_private
+
+
+def is_pure(printer: CudaStatementPrinter) -> bool:
+    """Return whether a lane that is not there may run: it only computes, in registers.
+
+    What it reads from memory must be there, because no lane matters for it.
+    """
+    statement, vectors = printer.statement, printer.vectors
+    if statement.kind not in (Kind.ASSIGN, Kind.UPDATE) or vectors is None:
+        return False
+    if statement.conditions or statement.companion is not None or statement.is_atomic:
+        return False
+    here = dict(zip(statement.indices, printer.leaf.iterators, strict=True))
+    moving = {name for name, value in here.items() if mentions(value, vectors.variable)}
+    for position, access in enumerate((*statement.writes, *statement.reads)):
+        if position in vectors.names or is_private(access.array, printer.context.placements):
+            continue
+        used = {n.name for s in access.subscripts for n in walk(s) if isinstance(n, Index)}
+        if position < len(statement.writes) or not access.is_exact or used & moving:
+            return False
+    return True
+
+
+def copied_vector(printer: CudaStatementPrinter) -> str:
+    """Return the vector of which this copies each lane as it is, "" if it does not."""
+    statement, vectors = printer.statement, printer.vectors
+    value = _uncast(statement.value)
+    if statement.kind is not Kind.ASSIGN or statement.conditions or vectors is None:
+        return ""
+    if not isinstance(value, Load) or len(statement.reads) != 1:
+        return ""
+    if value.dtype != printer.scop.arrays[statement.write.array].dtype:
+        return ""
+    return vectors.names.get(len(statement.writes), "")
+
+
+def fold_of_lanes(printer: CudaStatementPrinter) -> str:
+    """Return the function of a vector that takes all lanes of this at once, "" if there is none.
+
+    Of half types the largest and the smallest value: two lanes are compared at once, and the
+    accumulator of float32 takes one value, which it would have taken in any order.
+    """
+    statement, vectors = printer.statement, printer.vectors
+    value, reduction = _uncast(statement.value), statement.reduction
+    if statement.kind is not Kind.UPDATE or reduction is None or vectors is None:
+        return ""
+    if reduction.operator not in (Operator.MAX, Operator.MIN) or reduction.dtype != FLOAT32:
+        return ""
+    if statement.conditions or statement.companion is not None or statement.is_atomic:
+        return ""
+    if not isinstance(value, Load) or not value.dtype.is_half or len(statement.reads) != 1:
+        return ""
+    if (
+        set(vectors.names) != {len(statement.writes)}
+        or vectors.width % 2
+        or vectors.where is not None
+    ):
+        return ""
+    if mentions(printer.element(statement.write), vectors.variable):
+        return ""
+    return f"tc_v{OPERATORS[reduction.operator]}_{suffix(value.dtype)}"
+
+
+def _uncast(expr: Expr | None) -> Expr | None:
+    return expr.operand if isinstance(expr, Cast) else expr
