@@ -21,19 +21,16 @@ from tcdsl.codegen.ast.build import (
     address,
     binary,
     both,
-    call,
     chain,
     choice,
     code,
     index,
     number,
     paren,
-    template,
 )
 from tcdsl.codegen.ast.nodes import (
     Code,
     Declare,
-    Evaluate,
     If,
     Name,
     Node,
@@ -42,21 +39,19 @@ from tcdsl.codegen.ast.nodes import (
     Variable,
 )
 from tcdsl.codegen.ast.opened_loops import unopened_loops
-from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.statements import constant
 from tcdsl.codegen.cuda.exchanges import (
-    PAIR,
     QUAD,
     Ahead,
     Exchange,
-    Moved,
     differs,
     for_each,
     is_straight,
 )
 from tcdsl.codegen.cuda.folds import is_block_collective
-from tcdsl.codegen.cuda.kernel import VECTOR_BYTES, KernelText, Turn
-from tcdsl.codegen.cuda.lane_accesses import align, vectors_of
+from tcdsl.codegen.cuda.kernel import KernelText, Turn
+from tcdsl.codegen.cuda.lane_accesses import vectors_of
+from tcdsl.codegen.cuda.lane_moves import LaneMoves
 from tcdsl.codegen.cuda.lane_statements import copied_vector, fold_of_lanes, is_pure
 from tcdsl.codegen.cuda.lane_vectors import (
     Conditions,
@@ -67,19 +62,16 @@ from tcdsl.codegen.cuda.lane_vectors import (
     without_branches,
 )
 from tcdsl.codegen.cuda.leaves import LeafPrinter
-from tcdsl.codegen.cuda.rows import RUN, Loops, Row, runs_of
 from tcdsl.codegen.cuda.spans import guard_of_last
 from tcdsl.codegen.cuda.statements import Vectors
 from tcdsl.codegen.cuda.vectors import (
-    is_run,
     may_be_parted,
     turns_without,
 )
 from tcdsl.codegen.passes.turns import covers, lanes_of, step_guard
-from tcdsl.lang.comprehension import Expr, Index, Select, walk
-from tcdsl.poly.loop_tree import MAPPED, AffineCoordinate, Coordinate, Loop, LoopKind
-from tcdsl.poly.scop import Access, Array, Kind, Statement
-from tcdsl.schedule.placement import accesses_of
+from tcdsl.lang.comprehension import Expr, Select, walk
+from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
+from tcdsl.poly.scop import Kind
 
 
 class LanesPrinter:
@@ -88,7 +80,6 @@ class LanesPrinter:
     def __init__(self, text: KernelText, leaves: LeafPrinter) -> None:
         self.text = text
         self.leaves = leaves
-        self.here: frozenset[str] = frozenset()  # the statements of a loop over lanes
 
     def lanes_or_unrolled(
         self, node: loop_ast.For, loop: Loop, active: Sequence[Code]
@@ -139,139 +130,6 @@ class LanesPrinter:
             body = body.body
         return False
 
-    def _may_exchange(self, vector: LaneVector, loop: Loop) -> bool:
-        """Return whether threads may load or store each other's pairs of *vector*.
-
-        What is written is touched in this loop alone: a lane reads what it has written.
-        """
-        scop, name = self.text.scop, vector.array
-        statement, array = scop.by_name[vector.statement], scop.arrays[name]
-        columns = loop.coordinates[statement.name]
-        uses = [(s, a) for s, a in accesses_of(scop, name) if s.name in self.text.mapped.paths]
-        own = [access for user, access in uses if user is statement]
-        known = self.text.parent.known_alignments.get(array.argument, VECTOR_BYTES)
-        is_written = any(use is write for user, use in uses for write in user.writes)
-        sharing = _sharing(array)
-        return (
-            vector.is_stored != vector.is_loaded
-            and not (vector.is_loaded and vector.is_changing)
-            and vector.width == PAIR and sharing in ((QUAD, PAIR) if vector.is_stored else (QUAD,))
-            and name not in self.text.placements and known >= VECTOR_BYTES
-            and len(own) == 1 and (not is_written or {s.name for s, _ in uses} <= self.here)
-            and isinstance(columns, Coordinate)
-            and is_run(scop, statement, own[0], columns, sharing * PAIR)
-            and (vector.is_stored or self._differs_by_rows(own[0], statement, columns))
-        )  # fmt: skip
-
-    def _differs_by_rows(self, access: Access, statement: Statement, columns: Coordinate) -> bool:
-        """Return whether threads with the same *columns* access different elements.
-
-        Where they do not (a bias), a load of each pair is one instruction, and an exchange sixteen.
-        """
-        along = [loop for loop in self.text.mapped.paths[statement.name] if loop.axis == 0]
-        threads = (
-            c
-            for loop in along
-            if loop.kind is LoopKind.THREAD
-            if isinstance(c := loop.coordinates[statement.name], AffineCoordinate)
-        )
-        dims = {own.position for c in threads for _, own in c.terms if isinstance(own, Coordinate)}
-        others = {statement.indices[dim] for dim in dims - {columns.position}}
-        nodes = (node for subscript in access.subscripts for node in walk(subscript))
-        return any(isinstance(node, Index) and node.name in others for node in nodes)
-
-    def _exchanged(
-        self, vector: LaneVector, lanes: Lanes, loop: Loop, is_guarded: bool
-    ) -> Exchange | None:
-        """Return the exchange that moves *vector*, None if its thread moves it by itself."""
-        if self.text.exchange is None or is_guarded or lanes.ends:
-            return None
-        if not self._may_exchange(vector, loop):
-            return None
-        align(self.text, vector.array, VECTOR_BYTES)
-        return self.text.exchange
-
-    def _loaded(self, vector: LaneVector, lanes: Lanes, loop: Loop, is_guarded: bool) -> Node:
-        """Return the declaration of *vector*, with its load if there is one."""
-        exchange = None
-        if vector.is_loaded:
-            exchange = self._exchanged(vector, lanes, loop, is_guarded)
-        if exchange is None:
-            declared = vector.declaration(lanes)
-            assert isinstance(declared, Declare)
-            early = self._early_of(vector, lanes, is_guarded)
-            if early is None:
-                return declared
-            number, self.text.n_early = self.text.n_early, self.text.n_early + 1
-            size_bytes = vector.width * self.text.scop.arrays[vector.array].dtype.size_bytes
-            return early.load_early(declared, number, size_bytes)
-        element = c_type(self.text.scop.arrays[vector.array].dtype)
-        if exchange.is_storing and (row := self._row_of(vector, exchange, loop)):
-            row.loaded = vector.first
-            value = Variable(vector.name, template("tc_vload", [PAIR], row.place()))
-            return Declare(vector.type, (value,), "const ", statement=vector.statement)
-        return exchange.take(element, vector.name, vector.first, vector.statement)
-
-    def _early_of(self, vector: LaneVector, lanes: Lanes, is_guarded: bool) -> Exchange | None:
-        """Return the exchange before whose loop *vector* is loaded, None if in its iteration.
-
-        In the kernel nothing may write what it is loaded from.
-        """
-        exchange, name = self.text.exchange, vector.array
-        if exchange is None or not exchange.is_storing or is_guarded or lanes.ends:
-            return None
-        is_own = vector.is_loaded and not (vector.is_stored or vector.guard or vector.others)
-        users = [self.text.scop.by_name[user] for user in self.text.mapped.paths]
-        is_written = any(write.array == name for user in users for write in user.writes)
-        is_early = is_own and not is_written and name not in self.text.placements
-        return exchange if is_early else None
-
-    def _stored(self, vector: LaneVector, lanes: Lanes, loop: Loop, is_guarded: bool) -> Node:
-        """Return the store of *vector*, or what keeps it until threads have exchanged theirs."""
-        exchange = self._exchanged(vector, lanes, loop, is_guarded)
-        if exchange is None:
-            return vector.store(lanes)
-        if row := self._row_of(vector, exchange, loop):
-            row.stored = vector.first
-            return Evaluate(call("tc_vstore", row.place(), vector.name), vector.statement)
-        array = self.text.scop.arrays[vector.array]
-        element, threads = c_type(array.dtype), _sharing(array)
-        moved = Moved("", element, vector.first, vector.statement, threads)
-        return exchange.keep(vector.name, moved)
-
-    def _row_of(self, vector: LaneVector, exchange: Exchange, loop: Loop) -> Row | None:
-        """Return the row of the loop around *exchange* by which *vector* is moved, or None.
-
-        It has one array that is loaded and one that is stored, of one type.
-        """
-        around, scop = exchange.ahead, self.text.scop
-        if around is None or not exchange.is_prefix or self.text.is_parted:
-            return None
-        array, own = scop.arrays[vector.array], loop.coordinates[vector.statement]
-        assert isinstance(own, Coordinate), "_may_exchange"
-        row = around.row
-        if row is not None:
-            is_taken = row.stored if vector.is_stored else row.loaded
-            return None if is_taken or c_type(array.dtype) != row.type_ else row
-        runs = runs_of(self.text.row_bytes, array.dtype.size_bytes, around.count)
-        turns = {turn.variable: turn.loop for turn in self.text.turns}
-        wanted = {exchange.variable: (RUN, QUAD), around.variable: (RUN * QUAD, around.count)}
-        is_along = all(
-            turns[name].coordinates[vector.statement] == replace(own, div=div, mod=mod)
-            for name, (div, mod) in wanted.items()
-        )
-        if not runs or not self.text.lane_variable or not is_along:
-            return None
-        number, self.text.n_rows = self.text.n_rows, self.text.n_rows + 1
-        guards = (*around.guards, *exchange.guards)
-        loops = Loops(around.variable, exchange.variable, self.text.lane_variable, guards)
-        row = Row(
-            f"w_row{number}", c_type(array.dtype), array.dtype.size_bytes, runs, loops,
-            vector.statement,
-        )  # fmt: skip
-        around.collect(row)
-        return row
-
     def _folds_at_once(self, node: loop_ast.For, loop: Loop) -> tuple[list[Node], dict[str, Code]]:
         """Return the folds of a short loop as one for all of its iterations, before it.
 
@@ -311,7 +169,6 @@ class LanesPrinter:
         # What guards the lanes must not keep threads from a fold: those before the loop will do.
         if leaves is None or bounds is None or any(map(self._still_folds, leaves)):
             return self._unrolled(node, loop, active)
-        self.here = frozenset(leaf.statement for leaf in leaves)
         guards = [tuple(self.leaves.guards(leaf, active)) for leaf in leaves]
         is_whole = bounds == (ZERO, code(width - 1))
         known, lanes = self._lanes_here(bounds, loop, leaves)
@@ -326,15 +183,15 @@ class LanesPrinter:
             first = self.text.printer(leaves[0]).at_lane_zero(node.variable)
             body: list[Node] = [*known, first.copy(width, to, from_, lanes.ends)]
         else:
-            is_guarded = bool(guards[0])
+            here = frozenset(leaf.statement for leaf in leaves)
+            moves = LaneMoves(self.text, loop, lanes, here, is_guarded=bool(guards[0]))
             written = [vector for vector in vectors if vector.is_stored]
             if self.text.exchange is not None:
-                own = (self._exchanged(vector, lanes, loop, is_guarded) for vector in written)
-                self.text.exchange.is_storing = any(one is not None for one in own)
-            loaded = (self._loaded(vector, lanes, loop, is_guarded) for vector in vectors)
-            body = [*known, *shared, *loaded]
+                exchanges = map(moves.exchange, written)
+                self.text.exchange.is_storing = any(one is not None for one in exchanges)
+            body = [*known, *shared, *map(moves.loaded, vectors)]
             body += self._by_lanes(node, leaves, vectors, lanes, loop, active)
-            body += [self._stored(vector, lanes, loop, is_guarded) for vector in written]
+            body += map(moves.stored, written)
         # Stores are outside the lanes: what guards a lane guards them too.
         return If(both(guards[0]), tuple(body)) if guards[0] else Scope(tuple(body))
 
@@ -563,8 +420,3 @@ class LanesPrinter:
                 own[condition] = names[value]
             found[leaf.statement] = own
         return nodes, found
-
-
-def _sharing(array: Array) -> int:
-    """Return how many threads move a vector of 16 bytes of *array*, of which each has a pair."""
-    return VECTOR_BYTES // (PAIR * array.dtype.size_bytes)
