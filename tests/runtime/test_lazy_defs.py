@@ -188,14 +188,14 @@ def test_a_kept_program_computes_the_same() -> None:
 
 def test_computed_statements_are_kept_too(no_parser: Callable[[], None]) -> None:
     inputs = {"a": (FLOAT32, 1), "b": (FLOAT32, 2)}
-    from tcdsl import api
+    from tcdsl.api import statements
 
-    first = api._computed_program("c(i) +=! a(j) * b(i, j)", inputs)
+    first = statements.computed_program("c(i) +=! a(j) * b(i, j)", inputs)
     first.keep()
     with pytest.raises(tcdsl.TCError):
-        api._computed_program("c(i) +=! a(j) * b(i, j)", inputs | {"a-b": (FLOAT32, 0)})
+        statements.computed_program("c(i) +=! a(j) * b(i, j)", inputs | {"a-b": (FLOAT32, 0)})
     no_parser()
-    second = api._computed_program("c(i) +=! a(j) * b(i, j)", inputs)
+    second = statements.computed_program("c(i) +=! a(j) * b(i, j)", inputs)
     assert facts(second.defs[0].head) == facts(first.defs[0].head)
     with pytest.raises(AssertionError, match="it was parsed"):
-        api._computed_program("c(i) +=! a(j) * b(i, j)", inputs | {"a": (FLOAT32, 2)})
+        statements.computed_program("c(i) +=! a(j) * b(i, j)", inputs | {"a": (FLOAT32, 2)})

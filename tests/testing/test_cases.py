@@ -95,11 +95,13 @@ def test_outputs_that_start_from_something_are_kept(tmp_path: Path) -> None:
 
 
 def test_statements_without_a_def_are_saved_as_one(tmp_path: Path) -> None:
-    from tcdsl import api
+    from tcdsl.api import statements
 
     x = np.ones((2, 3), np.float32)
     tcdsl.compute("y(i) +=! x(i, j) * 2.0", x=x, target="reference")
-    f = next(f for f in reversed(api._COMPUTED.values()) if "2.0" in f.comprehension.source.text)
+    f = next(
+        f for f in reversed(statements._COMPUTED.values()) if "2.0" in f.comprehension.source.text
+    )
     replay(save_case(tmp_path, f, x, targets=("reference",)))
 
 

@@ -1,68 +1,46 @@
-"""The public names: define, compute, Program, Function, Executable.
-
-    prog = tcdsl.define("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")
-    C = prog.mm(A, B)
+"""A definition of a program: what is called on arrays.
 
 A call is checked once for each combination of types, shapes and strides; a later call with the
 same combination costs a dictionary look-up and the launch.  It is compiled for its sizes, and once
 more when one of them varies, with that size left open (opening.py).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tcdsl import cuda
-from tcdsl.errors import BAD_IDENTIFIER, BAD_NAMED, UNKNOWN_DEF, UNKNOWN_TARGET, TCError
+from tcdsl.api.requirements import choose_target, require_choices, require_sizes
+from tcdsl.errors import BAD_NAMED, TCError
 from tcdsl.executable import Executable, Run, SizedCalls
 from tcdsl.lang.ranges.binding import bind_sizes
-from tcdsl.lang.syntax.spelling import did_you_mean, other_case
-from tcdsl.lang.types.dtypes import DType
-from tcdsl.lang.types.head import Head
+from tcdsl.lang.syntax.spelling import did_you_mean
 from tcdsl.opening import OpenExecutable, Opening, layouts_of
-from tcdsl.options import (
-    BAD_ARGUMENT,
-    BAD_OPTION,
-    RENAMED,
-    Options,
-    option_names,
-    text_of_choices,
-)
-from tcdsl.runtime.arrays import NUMPY, PYTHON, ArraySpec, describe
-from tcdsl.runtime.documented import Documented, documented_names
+from tcdsl.options import RENAMED, Options, option_names, text_of_choices
+from tcdsl.runtime.arrays import ArraySpec
+from tcdsl.runtime.documented import Documented
 from tcdsl.runtime.fitting import described, require_count
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.lazy_defs import LazyDef, LazyProgram, SizedDef, analysed_def
 from tcdsl.runtime.signatures import SignatureOfCall
 from tcdsl.runtime.size_arguments import separated
 from tcdsl.runtime.tracebacks import at_the_call, errors_at_the_call
-from tcdsl.runtime.typed_calls import array_method, statements_call
+from tcdsl.runtime.typed_calls import array_method
 from tcdsl.runtime.warm_path import WarmCall, form_of, remember, signature, target_setting
-from tcdsl.settings import settings
 from tcdsl.source import Source
 
 if TYPE_CHECKING:
     from tcdsl.lang.comprehension import Comprehension, Specialisation
 
-TARGETS = ("cuda", "cpu", "emulate", "reference")
 _NO_SIZES: Mapping[str, int] = {}
 _MOST_SIZED = 7  # classes of sizes that calls at new sizes are looked for in, besides the last
 _OF_A_CALL = ("out", "target", "options")
 
 
-@errors_at_the_call
-def define(source: str, name: str = "<tc>") -> "Program":
-    """Parse and check *source*, and return a program whose definitions are callable.
+def lazy_program(text: Source) -> LazyProgram:
+    """Return the definitions of *text*: analysed now, unless their heads are in the disk cache.
 
-    :arg name: the name of the text in error positions, such as a file name.
-    :raises TCError: with all mistakes found, each with line and column.
-    :raises TypeError: *source* or *name* is not a string.
+    :raises TCError: with all mistakes found.
     """
-    if not (isinstance(source, str) and isinstance(name, str)):
-        wrong = name if isinstance(source, str) else source
-        what = "the text of a program" if wrong is source else "a string for the name of the text"
-        raise TypeError(f"define takes {what}, not {shortened(wrong)} ({type(wrong).__name__})")
-    text = Source(source, name)
 
     def analysed() -> "Iterable[Comprehension]":
         # Imported here, as everywhere below: code from the cache needs no parser and no isl.
@@ -72,68 +50,7 @@ def define(source: str, name: str = "<tc>") -> "Program":
 
         return analyse(parse_program(text))
 
-    return Program(LazyProgram(text, analysed, {"kind": "program"}).defs, text)
-
-
-class Program(metaclass=Documented):
-    """The definitions of a source text: ``prog.name`` or ``prog["name"]`` is a :class:`Function`.
-
-    ``len(prog)``, ``name in prog`` and ``for name in prog`` refer to the definitions' names.
-    """
-
-    _documented = ("names",)
-
-    def __init__(self, defs: Sequence[LazyDef], source: Source) -> None:
-        self.source = source
-        self._functions = {definition.head.name: Function(definition) for definition in defs}
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the definitions, in source order."""
-        return tuple(self._functions)
-
-    def __len__(self) -> int:
-        return len(self._functions)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._functions)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._functions
-
-    def __getitem__(self, name: str) -> "Function":
-        if name not in self._functions:
-            hint = (
-                did_you_mean(str(name), self._functions) or f"the defs are {', '.join(self.names)}"
-            )
-            raise UNKNOWN_DEF(name=name, hint=hint)
-        return self._functions[name]
-
-    def __getattr__(self, name: str) -> "Function":
-        if name.startswith("__") or name not in self.__dict__.get("_functions", {}):
-            known = self.__dict__.get("_functions", {})
-            advice = did_you_mean(name, known) or f"it has {', '.join(known)}"
-            if name in Function._documented:
-                advice = f"its defs have one: prog.{next(reversed(known))}.{name}"
-            raise AttributeError(f"the program has no def {name!r}; {advice}")
-        return self._functions[name]
-
-    def __reduce__(self) -> Any:
-        return define, (self.source.text, self.source.name)
-
-    def __dir__(self) -> list[str]:
-        return [*documented_names(self), *self.names]
-
-    def __repr__(self) -> str:
-        return f"<tcdsl.Program {', '.join(self.names)}>"
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        """Return what notebooks show: the inferred signatures, shapes and ranges."""
-        with late_import():
-            from tcdsl.display.program import program_bundle
-
-        defs = [function.comprehension for function in self._functions.values()]
-        return program_bundle(defs, self.source.text)
+    return LazyProgram(text, analysed, {"kind": "program"})
 
 
 class Function(metaclass=Documented):
@@ -439,139 +356,5 @@ class Function(metaclass=Documented):
 
 def _function_again(text: str, source_name: str, name: str, options: Options) -> Function:
     """Return what was pickled: the program is checked again, and compiled when it is called."""
-    return Function(define(text, source_name)[name]._definition, options)
-
-
-def require_choices(target: object, options: object) -> None:
-    """Raise a TCError unless *target* is a name and *options* are ``Options``, or None."""
-    if not isinstance(target, str | None):
-        require_target(target)
-    if not isinstance(options, Options | None):
-        raise BAD_OPTION(
-            name="options", what=f"it is {shortened(options)}", advice="give tcdsl.Options(...)"
-        )
-
-
-def require_target(target: object) -> None:
-    """Raise UNKNOWN_TARGET unless *target* is the name of one."""
-    if target not in TARGETS:
-        raise UNKNOWN_TARGET(target=target, known=", ".join(TARGETS), why="")
-
-
-def require_function(f: object, caller: str, needed: Sequence[str] = ("comprehension",)) -> None:
-    """Raise BAD_ARGUMENT unless *f* is a def of a program, or has all attributes *needed* of one.
-
-    :arg caller: what was given *f*, for the error.
-    """
-    if isinstance(f, Program):
-        advice = f"give one of its defs: program.{f.names[-1]}"
-        what = f"this is a program, of {', '.join(f.names)}, not one def"
-        raise BAD_ARGUMENT(argument=caller, what=what, advice=advice)
-    if isinstance(f, type) or not all(hasattr(f, name) for name in needed):
-        what = f"{shortened(f)} ({type(f).__name__}) is not a def of a program"
-        advice = "give a def: program.name, of program = tcdsl.define(...)"
-        if hasattr(f, "subscripts"):  # an einsum, which has a def for each rank and type
-            advice = "give its def: einsum.function(A, B), for operands like A and B"
-        raise BAD_ARGUMENT(argument=caller, what=what, advice=advice)
-
-
-def shortened(value: object, most: int = 40) -> str:
-    """Return the ``repr`` of *value* for a message, on one line of at most *most* characters."""
-    line = " ".join(repr(value).split())
-    return line if len(line) <= most else f"{line[: most - 3]}..."
-
-
-def require_sizes(c: Head, options: Options) -> None:
-    """Raise BAD_OPTION if *options* leave a size open that *c* does not have."""
-    for name in options.dynamic_sizes:
-        if name not in c.sizes:
-            advice = other_case(name, c.sizes) or did_you_mean(name, c.sizes)
-            advice = advice or f"the sizes are {', '.join(c.sizes)}"
-            what = f"{c.name!r} has no size {name!r}"
-            raise BAD_OPTION(name="dynamic_sizes", what=what, advice=advice)
-
-
-def choose_target(target: str | None, specs: Mapping[str, ArraySpec]) -> str:
-    """Return the target: the caller's, else ``TCDSL_TARGET``, else where the arrays are."""
-    chosen = settings().target if target is None else target
-    if chosen is None:
-        devices = {spec.device for spec in specs.values()}
-        is_on_gpu = any(device.startswith("cuda") for device in devices)
-        chosen = "cuda" if is_on_gpu or (_may_move(specs) and cuda.is_available()) else "cpu"
-    require_target(chosen)
-    return chosen
-
-
-def _may_move(specs: Mapping[str, ArraySpec]) -> bool:
-    """Return whether all arrays are of libraries that know no devices."""
-    return {spec.library for spec in specs.values()} <= {NUMPY, PYTHON}
-
-
-@statements_call
-@errors_at_the_call
-def compute(statements: str, /, *, out: Any = None, target: str | None = None,
-            options: Options | None = None, **inputs: Any) -> Any:  # fmt: skip
-    """Compile and run *statements* without a header on the named arrays.
-
-    The outputs are the tensors that are assigned and not read by a later statement: one array, or
-    a tuple in the order in which they are first assigned.
-
-    :arg inputs: arrays or numbers, by their names in *statements*.
-    :arg out: as in a call of a function, like *target* and *options*.
-    :raises TCError: *statements* have mistakes, or the arrays do not fit them.
-    :raises TypeError: *statements* is not a string.
-    """
-    if not isinstance(statements, str):
-        what = f"{shortened(statements)} ({type(statements).__name__})"
-        raise TypeError(f"compute takes the text of statements, not {what}")
-    specs = {name: describe(value, f"argument {name!r}") for name, value in inputs.items()}
-    types = {name: (spec.dtype, spec.rank) for name, spec in specs.items()}
-    function = _computed(statements, tuple(sorted(types.items())), tuple(inputs))
-    return function(*inputs.values(), out=out, target=target, options=options)
-
-
-def require_name(name: str) -> None:
-    """Raise BAD_IDENTIFIER unless *name* is a name of the language, as statements can use it."""
-    with late_import():
-        from tcdsl.lang.syntax.ast import Assign
-        from tcdsl.lang.syntax.parser import parse_statements
-
-    try:
-        (statement,) = parse_statements(Source(f"{name} = 0"))
-        is_name = isinstance(statement, Assign) and statement.target == name
-    except (TCError, ValueError):
-        is_name = False
-    if not is_name:
-        advice = "use letters, digits and _, and none of the language's own words"
-        raise BAD_IDENTIFIER(what=f"the argument {name!r} has no name", advice=advice)
-
-
-_COMPUTED: dict[Any, Function] = {}
-
-
-def _computed(
-    statements: str, types: tuple[tuple[str, tuple[DType, int]], ...], order: tuple[str, ...]
-) -> Function:
-    key = (statements, types, order)
-    function = _COMPUTED.get(key)
-    if function is None:
-        by_name = dict(types)
-        program = _computed_program(statements, {name: by_name[name] for name in order})
-        function = remember(_COMPUTED, key, Function(program.defs[0]))
-    return function
-
-
-def _computed_program(statements: str, inputs: Mapping[str, tuple[DType, int]]) -> LazyProgram:
-    source = Source(statements)
-
-    def analysed() -> "Iterable[Comprehension]":
-        with late_import():
-            from tcdsl.lang.syntax.parser import parse_statements
-            from tcdsl.lang.types.sema import analyse_statements
-
-        for name in inputs:
-            require_name(name)
-        return [analyse_statements(parse_statements(source), source, inputs)]
-
-    types = [[name, dtype.name, rank] for name, (dtype, rank) in inputs.items()]
-    return LazyProgram(source, analysed, {"kind": "statements", "inputs": types})
+    defs = lazy_program(Source(text, source_name)).defs
+    return Function(next(one for one in defs if one.head.name == name), options)
