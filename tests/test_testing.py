@@ -21,7 +21,8 @@ from tcdsl.lang.types.sema import analyse
 from tcdsl.source import Source
 from tcdsl.testing import check, compare, poisoned, programs
 from tcdsl.testing.random_inputs import LAYOUTS, laid_out, values
-from tcdsl.testing.random_programs import KINDS, drafted, is_accepted
+from tcdsl.testing.random_programs import drafted, is_accepted
+from tcdsl.testing.random_statements import KINDS
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ missing, so that each channel may be alone.
 
 from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.records import dataclass
+from tcdsl.testing.draft import Extent, Written
 from tcdsl.testing.drafted_products import Axes, Axis, Products, element
-from tcdsl.testing.random_programs import Extent, Written
 
 TAPS = (3, 1, 2, 5, 7)
 

@@ -9,8 +9,8 @@ t3(m, 2*n) = t0(m, n)
 from collections.abc import Callable
 
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32, INT64, calculated, promote
+from tcdsl.testing.draft import Extent, Known, Written
 from tcdsl.testing.drafted_products import Axes, Axis, Products, element
-from tcdsl.testing.random_programs import Extent, Known, Written
 
 
 def pointwise(d: Products) -> None:

@@ -33,8 +33,8 @@ from tcdsl.lang.types.dtypes import (
 )
 from tcdsl.records import dataclass
 from tcdsl.runtime.arrays import ArraySpec, spec
+from tcdsl.testing.draft import Draft, Extent, Known, Written, declared
 from tcdsl.testing.random_inputs import LAYOUTS, VALUES, laid_out, subscripts, values
-from tcdsl.testing.random_programs import Draft, Extent, Known, Written, declared
 
 TYPES = (FLOAT32, BFLOAT16, FLOAT16, INT8, FLOAT64, UINT8, FLOAT8_E4M3, FLOAT8_E5M2)
 MOST_RESULTS = 3

@@ -18,11 +18,12 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.lang.types.dtypes import FLOAT32, promote
+from tcdsl.testing.draft import Written
 from tcdsl.testing.drafted_convolutions import CONVOLUTIONS, convolution
 from tcdsl.testing.drafted_epilogues import AFTER, pointwise
 from tcdsl.testing.drafted_products import Pool, Products
 from tcdsl.testing.random_graphs import Sizes
-from tcdsl.testing.random_programs import Written, is_accepted
+from tcdsl.testing.random_programs import is_accepted
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

@@ -24,8 +24,8 @@ import numpy as np
 from tcdsl.interp.arithmetic import Array
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from tcdsl.runtime.arrays import ArraySpec, spec
+from tcdsl.testing.draft import Draft, Extent, Known, declared
 from tcdsl.testing.random_inputs import laid_out, values
-from tcdsl.testing.random_programs import Draft, Extent, Known, declared
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
