@@ -57,6 +57,9 @@ RECOMPUTED_FUNCTIONS = 1  # ... of them functions
 
 # --- products ----------------------------------------------------------------------------
 
+BRIEF_TILE_SECONDS = 6.5e-6  # predicted: most of them are latencies
+BRIEF_CHAIN_SECONDS = 10e-6  # the same, of a chain of several products
+SPEEDUP_OVER_BRIEF_TILES = 2.3  # predicted, of what takes their place
 TILED_MULTIPLICATIONS = 1 << 18  # below which a launch takes longer than the arithmetic
 TILED_USES = 8  # of an operand's element, for it to be worth shared memory
 TILED_CHUNK_VALUES = 128  # of a reduced axis that are worth a block of their own

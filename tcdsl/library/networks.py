@@ -4,12 +4,12 @@ They are what lies between products of matrices: norms, gates, losses, optimiser
 stencils.  Sizes are those of the networks.  The formulas are written from the mathematics.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Unpack
 
 import numpy as np
 
-from tcdsl.library.case import COMPUTED, ELEMENT, Case, grid
+from tcdsl.library.case import COMPUTED, ELEMENT, Case, Details, Formula, grid
 from tcdsl.library.draws import Array, Draw, Sizes, below, mask, uniform, value
 from tcdsl.library.graphs import _gelu, _normalised, _rmsnorm, _sigmoid, _softmax
 
@@ -255,16 +255,16 @@ def _kmeans_step(x: Array, products: Array, norms: Array) -> tuple[Array, ...]:
 
 def _case(
     name: str,
-    formula: Callable[..., Any],
+    formula: Formula,
     sizes: tuple[Sizes, ...],
     small_sizes: tuple[Sizes, ...],
-    results: tuple[str, ...] = (),
-    dtypes: tuple[str, ...] = ("float32", "bfloat16"),
     draws: Mapping[str, Draw] | None = None,
+    **details: Unpack[Details],
 ) -> Case:
+    details.setdefault("dtypes", ("float32", "bfloat16"))
     return Case(
         name=name, family="network", file="networks", def_name=name, formula=formula, sizes=sizes,
-        small_sizes=small_sizes, results=results, dtypes=dtypes, draws=draws or {},
+        small_sizes=small_sizes, draws=draws or {}, **details,
     )  # fmt: skip
 
 
@@ -286,7 +286,7 @@ CASES: tuple[Case, ...] = (
     _case("lstm_steps", _lstm_steps, grid("B N", (256, 512), (255, 509)),
           grid("B N", (1, 1), (3, 7), (5, 132))),
     _case("dien_gru", _dien_gru, grid("B N", (4096, 36), (4096, 128)),
-          grid("B N", (1, 1), (3, 7), (17, 36)), (ELEMENT, COMPUTED), _ONLY_FLOAT,
+          grid("B N", (1, 1), (3, 7), (17, 36)), results=(ELEMENT, COMPUTED), dtypes=_ONLY_FLOAT,
           draws={"attention": uniform(0.0, 1.0)}),
     _case("lamb_many", _lamb_many,
           grid(_LAMB, (30522, 768, 3072, 768, 768, 768, 1, 768)),
@@ -304,15 +304,15 @@ CASES: tuple[Case, ...] = (
           grid("N P G D", (1, 2, 1, 1), (2, 5, 3, 2), (3, 16, 2, 5)),
           draws={"gamma": _POSITIVE, "eps": _EPS}),
     _case("smoothed_loss", _smoothed_loss, grid("B V", (4096, 50257), (8192, 1024)),
-          grid("B V", (1, 2), (3, 7), (17, 131)), (COMPUTED, COMPUTED, COMPUTED),
+          grid("B V", (1, 2), (3, 7), (17, 131)), results=(COMPUTED, COMPUTED, COMPUTED),
           draws={"labels": below("V")}),
     _case("vae_loss", _vae_loss, grid("B L D", (8192, 64, 1024), (8191, 33, 1023)),
-          grid("B L D", (1, 1, 1), (3, 2, 7), (17, 5, 131)), (ELEMENT, COMPUTED)),
+          grid("B L D", (1, 1, 1), (3, 2, 7), (17, 5, 131)), results=(ELEMENT, COMPUTED)),
     _case("focal_loss", _focal_loss, grid("B C", (8192, 1024), (8191, 1023)),
-          grid("B C", (1, 1), (3, 7), (17, 131)), (COMPUTED, ELEMENT)),
+          grid("B C", (1, 1), (3, 7), (17, 131)), results=(COMPUTED, ELEMENT)),
     _case("moe_gate", _moe_gate, grid("T X", (65536, 64), (65537, 8)),
           grid("T X", (1, 2), (5, 2), (17, 9)),
-          ("int64", "int64", ELEMENT, ELEMENT, COMPUTED, "int32"), _ONLY_FLOAT),
+          results=("int64", "int64", ELEMENT, ELEMENT, COMPUTED, "int32"), dtypes=_ONLY_FLOAT),
     _case("harris", _harris, _IMAGES, _SMALL_IMAGES, dtypes=_ONLY_FLOAT,
           draws={"image": uniform(0.0, 1.0)}),
     _case("unsharp", _unsharp, _IMAGES, _SMALL_IMAGES, dtypes=_ONLY_FLOAT,
@@ -321,9 +321,9 @@ CASES: tuple[Case, ...] = (
           grid("H W", (1, 1), (2, 3), (17, 34)), dtypes=_ONLY_FLOAT,
           draws={"p": uniform(2.0, 3.0), "dt": value(0.01), "dx": value(1.0), "dy": value(2.0)}),
     _case("batch_metrics", _batch_metrics, grid("M N", (262144, 96), (16384, 1000)),
-          grid("M N", (1, 1), (7, 3), (131, 17)), (*(ELEMENT,) * 5, "int64", "int32"),
-          _ONLY_FLOAT),
+          grid("M N", (1, 1), (7, 3), (131, 17)), results=(*(ELEMENT,) * 5, "int64", "int32"),
+          dtypes=_ONLY_FLOAT),
     _case("kmeans_step", _kmeans_step, grid("P K D", (1000000, 64, 32), (100003, 17, 3)),
-          grid("P K D", (1, 1, 1), (7, 3, 2), (131, 17, 5)), ("int32", "int32", ELEMENT),
-          _ONLY_FLOAT),
+          grid("P K D", (1, 1, 1), (7, 3, 2), (131, 17, 5)), results=("int32", "int32", ELEMENT),
+          dtypes=_ONLY_FLOAT),
 )  # fmt: skip

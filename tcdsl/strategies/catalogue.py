@@ -9,6 +9,7 @@ from itertools import chain
 from math import inf
 from typing import Any
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import Estimate, estimate
 from tcdsl.costmodel.work import Work
@@ -43,9 +44,9 @@ from tcdsl.strategies.templates import (
 )
 from tcdsl.strategies.work import least_work_of, seconds_of, with_accesses, work_of
 
-BRIEF_SECONDS = 6.5e-6  # of tiles: latencies are most of them
-QUICK = 2.3  # times as fast as brief tiles is, as predicted, what takes their place
-BRIEF_CHAIN_SECONDS = 10e-6  # of a chain of several products
+BRIEF_SECONDS = gpu_thresholds.BRIEF_TILE_SECONDS
+BRIEF_CHAIN_SECONDS = gpu_thresholds.BRIEF_CHAIN_SECONDS
+SPEEDUP = gpu_thresholds.SPEEDUP_OVER_BRIEF_TILES
 ALIKE = 1.02  # times that differ by less are the same, as far as the estimate can tell
 
 TILES = (
@@ -198,9 +199,9 @@ def _unless_brief(problem: Problem, lesser: Problem | None, tiles: Choice) -> Ch
         return tiles
     other = _fastest_at_both(problem, lesser, every)
     other_seconds, other_at_lesser = _times(problem, lesser, other)
-    is_quick = QUICK * other_seconds <= seconds
+    is_quick = SPEEDUP * other_seconds <= seconds
     if at_lesser != inf:
-        is_quick = is_quick and QUICK * other_at_lesser <= at_lesser
+        is_quick = is_quick and SPEEDUP * other_at_lesser <= at_lesser
     return other if is_quick else tiles
 
 
