@@ -52,7 +52,7 @@ def test_classes_messages_and_the_table_are_those_of_the_code(
 @pytest.mark.gpu
 @pytest.mark.parametrize("code", ON_A_GPU)
 def test_the_example_raises_the_error_on_a_gpu(code: str) -> None:
-    torch = pytest.importorskip("torch", reason="the examples take its tensors")
+    torch = pytest.importorskip("torch", reason="the examples take tensors of PyTorch")
     example = EXAMPLES[code]
     if not torch.cuda.is_available() or ("two" in example.needs and torch.cuda.device_count() < 2):
         pytest.skip(f"it needs {example.needs}")

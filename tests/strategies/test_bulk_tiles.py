@@ -167,7 +167,7 @@ def test_words_in_windows(precision: Any, of_step: str, cuda_unit: MakeUnit, emu
     """Words are rounded to tf32 on their way, or are multiplied in parts."""
     source, shapes = PLAIN.replace("half", "float"), [(2, 9, 7, 72), (72, 3, 3, 72)]
     own = Options(precision=precision)
-    kernel = planned(source, *shapes, options=own).done.plan.weighed[0].kernel
+    kernel = planned(source, *shapes, options=own).kernel(0)
     choice = {"kernel": kernel, "template": "tile_implicit", **groups(64, 4, 3, step=32)}
     asked = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
     unit = cuda_unit(source, *shapes, options=replace(own, choices=asked))
@@ -187,7 +187,7 @@ def reasons(source: str, shapes: Shapes) -> list[str]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tcdsl.strategies.templates.tile_implicit._boxed_configs", look)
-        planned(source, *shapes)
+        assert planned(source, *shapes).done
     return ["" if isinstance(tile, BulkTile) else tile for tile in found[:2]]
 
 
@@ -221,7 +221,7 @@ def test_what_no_request_brings_is_told(
 
 def test_twelve_warps_have_no_more_registers_than_there_are(cuda_unit: MakeUnit) -> None:
     source, shapes = PLAIN, [(5, 9, 9, 64), (192, 3, 3, 64)]
-    kernel = planned(source, *shapes).done.plan.weighed[0].kernel
+    kernel = planned(source, *shapes).kernel(0)
     for warps, registers in ((8, 240), (12, 0)):
         choice = {"kernel": kernel, "template": "tile_implicit", **groups(192, warps, 3)}
         asked = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
@@ -242,7 +242,7 @@ def test_rows_that_lie_apart_in_memory_are_no_box(
     inputs = whole[:, :h, :w], values(FLOAT16, (64, c), "real", 2)
     strides = strides_of(comprehension_of(source), inputs)
     shapes = [one.shape for one in inputs]
-    kernel = planned(source, *shapes, strides=strides).done.plan.weighed[0].kernel
+    kernel = planned(source, *shapes, strides=strides).kernel(0)
     asked = None
     if n_pixels:
         choice = {"kernel": kernel, "template": "tile_implicit", **groups(64, 4, 3)}
@@ -268,7 +268,7 @@ def test_channels_may_be_last_in_memory_alone(
     inputs = [values(FLOAT16, shape, "real", 1).transpose(0, 3, 1, 2) for shape in shapes]
     strides = strides_of(comprehension_of(source), inputs)
     shapes = [one.shape for one in inputs]
-    kernel = planned(source, *shapes, strides=strides).done.plan.weighed[0].kernel
+    kernel = planned(source, *shapes, strides=strides).kernel(0)
     choice = {"kernel": kernel, "template": "tile_implicit", **groups(64, 4, 3)}
     asked = Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
     unit = cuda_unit(source, *shapes, strides=strides, options=asked)

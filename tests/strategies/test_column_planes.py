@@ -22,6 +22,7 @@ from tests.strategies.split_factors import (
     source_of,
 )
 from tests.strategies.test_split_products import FORMS_AROUND, needs_nvrtc
+from tests.strategies.tile_configs import planned
 
 MakeUnit = Callable[..., Any]
 
@@ -55,7 +56,7 @@ def asked(
     cuda_unit: MakeUnit, source: str, shapes: Any, tile: tuple[int, ...], *, are_planes_asked: bool
 ) -> Any:
     """Return the unit with the product in tiles of *tile* columns, warps and stages."""
-    plan = cuda_unit(source, *shapes).done.plan
+    plan = planned(source, *shapes).done.plan
     name = next(one.site for one in plan.tried if one.rewrite == "columns in two planes")
     columns, warps, stages = tile
     choices = data_of(plan.weighed, "cuda")

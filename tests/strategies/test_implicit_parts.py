@@ -12,6 +12,7 @@ from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.options import Options
 from tcdsl.testing.comparison import check
 from tests.strategies.test_tile_implicit import CASES, FOURS, drawn
+from tests.strategies.tile_configs import choices_of, kernel_of
 
 MakeUnit = Callable[..., Any]
 PARTS = Options()
@@ -51,10 +52,8 @@ def source_of(name: str) -> str:
 def asked(unit: Any, **config: Any) -> Options:
     """Return the options that ask for *config* for the first kernel of *unit*."""
     plain = {"step": 32, "stages": 2, "chunks": 1, **FOURS}
-    kernel = unit.done.plan.weighed[0].kernel
-    choice = {"kernel": kernel, "template": "tile_implicit", **plain, **config}
-    own = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
-    return replace(PARTS, choices=own)
+    choices = choices_of(kernel_of(unit), "tile_implicit", {**plain, **config})
+    return replace(PARTS, choices=choices)
 
 
 @pytest.mark.slow_but("masked")

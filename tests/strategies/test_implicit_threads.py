@@ -13,7 +13,7 @@ from tcdsl.options import Options
 from tcdsl.testing.comparison import check
 from tests.strategies.test_implicit_parts import source_of
 from tests.strategies.test_tile_implicit import CASES, drawn
-from tests.strategies.tile_configs import planned
+from tests.strategies.tile_configs import choices_of, kernel_of, planned
 
 MakeUnit = Callable[..., Any]
 
@@ -33,9 +33,7 @@ def _are_likely(monkeypatch: pytest.MonkeyPatch) -> None:
 def asked(unit: Any, **config: Any) -> Options:
     """Return the options that ask for *config* for the first kernel of *unit*."""
     plain = {"step": 8, "stages": 2, "together": 0, "chunks": 1}
-    kernel = unit.done.plan.weighed[0].kernel
-    choice = {"kernel": kernel, "template": "tile_implicit", **plain, **config}
-    choices = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
+    choices = choices_of(kernel_of(unit), "tile_implicit", {**plain, **config})
     return replace(PLAIN, choices=choices)
 
 

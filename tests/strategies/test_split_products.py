@@ -23,7 +23,7 @@ from tests.strategies.split_factors import (
     drawn,
     source_of,
 )
-from tests.strategies.tile_configs import planned
+from tests.strategies.tile_configs import choices_of, kernel_of, planned
 
 MakeUnit = Callable[..., Any]
 needs_nvrtc = pytest.mark.skipif(why_no_cuda_compiler() is not None, reason="no NVRTC")
@@ -32,13 +32,12 @@ PARTS = Options()
 
 def asked(unit: Any, columns: int, warps: int, stages: int, swath: int = 1) -> Options:
     """Return the options that ask for tiles of 16 *warps* rows and *columns*."""
-    weighed = unit.done.plan.weighed[0]  # a fold of shared sums may follow
-    choice = {
-        "kernel": weighed.kernel, "template": "tile_mma", "rows": 16, "columns": columns,
-        "warp_rows": warps, "warp_columns": 1, "step": 32, "stages": stages, "together": 4,
-        "loader": "boxes", "swath": swath,
+    config = {
+        "rows": 16, "columns": columns, "warp_rows": warps, "warp_columns": 1, "step": 32,
+        "stages": stages, "together": 4, "loader": "boxes", "swath": swath,
     }  # fmt: skip
-    return replace(PARTS, choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
+    # A fold of shared sums may follow.
+    return replace(PARTS, choices=choices_of(kernel_of(unit), "tile_mma", config))
 
 
 @pytest.fixture(autouse=True)

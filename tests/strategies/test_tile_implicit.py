@@ -15,7 +15,7 @@ from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 from tests.conftest import arrays_for, comprehension_of, strides_of
 from tests.hunts import drawn as drawn_programs
-from tests.strategies.tile_configs import planned
+from tests.strategies.tile_configs import choices_of, kernel_of, planned
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -102,9 +102,7 @@ def test_derived_gradients(cuda_unit: MakeUnit, check_emulated: CheckAll) -> Non
 def asked(unit: Any, **config: Any) -> Options:
     """Return the options that ask for *config* for the first kernel of *unit*."""
     plain = {"step": 64, "stages": 2, "together": 1, "chunks": 1}
-    kernel = unit.done.plan.weighed[0].kernel
-    choice = {"kernel": kernel, "template": "tile_implicit", **plain, **config}
-    return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
+    return Options(choices=choices_of(kernel_of(unit), "tile_implicit", {**plain, **config}))
 
 
 FOURS = {"rows": 16, "columns": 64, "warp_rows": 4, "warp_columns": 1, "together": 4}

@@ -28,7 +28,7 @@ from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.synchronisation import why_not_synchronised
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
-from tests.strategies.tile_configs import planned
+from tests.strategies.tile_configs import choices_of, kernel_of, planned
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -121,14 +121,12 @@ def test_other_forms(form: str, check_emulated: CheckAll, monkeypatch: Any) -> N
 
 
 def asked(unit: Any, config: Mapping[str, Any]) -> Options:
-    """Return the options that ask for *config* for the only kernel of *unit*."""
-    (weighed,) = unit.done.plan.weighed
+    """Return the options that ask for *config* for the first kernel of *unit*."""
     plain = {
         "loader": "threads", "swath": 1, "chunks": 1, "is_persistent": False, "is_finished": False,
         "cluster_rows": 1, "cluster_columns": 1,
     }  # fmt: skip
-    choice = {"kernel": weighed.kernel, "template": "tile_mma", **plain, **config}
-    return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
+    return Options(choices=choices_of(kernel_of(unit), "tile_mma", {**plain, **config}))
 
 
 def groups(columns: int, warps: int, stages: int) -> dict[str, int]:
@@ -257,14 +255,11 @@ def test_blocks_with_several_tiles(form: str, cuda_unit: MakeUnit, emulated: Any
 
 def sharing(unit: Any, config: Mapping[str, Any]) -> Options:
     """Return the options that ask for *config* for the product of *unit*, sums of chunks apart."""
-    choice = {"kernel": unit.done.plan.weighed[0].kernel, "template": "tile_mma"}
     plain = {
         "loader": "threads", "swath": 1, "is_persistent": False, "is_finished": False,
         "cluster_rows": 1, "cluster_columns": 1,
     }  # fmt: skip
-    own = {**plain, **config}
-    kernels = [{**choice, **own}]
-    return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": kernels})
+    return Options(choices=choices_of(kernel_of(unit), "tile_mma", {**plain, **config}))
 
 
 def test_few_tiles_share_their_sums(cuda_unit: MakeUnit) -> None:

@@ -10,7 +10,7 @@ from tcdsl.lang.types.dtypes import FLOAT16
 from tcdsl.options import Options
 from tcdsl.plan.rewrites import REWRITES
 from tcdsl.testing.random_inputs import values
-from tests.strategies.tile_configs import planned
+from tests.strategies.tile_configs import choices_of, kernel_of, planned
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -32,9 +32,7 @@ CASES: Mapping[str, tuple[str, list[tuple[int, ...]]]] = {
 
 
 def asked(unit: Any, **config: int) -> Options:
-    kernel = unit.done.plan.weighed[0].kernel
-    choice = {"kernel": kernel, "template": "transpose", **config}
-    return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
+    return Options(choices=choices_of(kernel_of(unit), "transpose", config))
 
 
 @pytest.mark.slow

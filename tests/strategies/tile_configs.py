@@ -1,7 +1,8 @@
 """How tests ask for tiles of products, and what they then look at."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -11,12 +12,12 @@ import pytest
 import tcdsl
 from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.costmodel.chip import Chip, load_chip
-from tcdsl.driver import GpuBackend, Rung, compile_with
+from tcdsl.driver import Compiled, GpuBackend, Rung, compile_with
 from tcdsl.lang.request import Request, Strides
-from tcdsl.options import Options
+from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
 from tcdsl.schedule.plan import Plan
 from tcdsl.testing.random_inputs import values
-from tests.conftest import CudaUnit, comprehension_of, specialisation_of
+from tests.conftest import comprehension_of, specialisation_of
 
 MakeUnit = Callable[..., Any]
 FEW = replace(load_chip("h200"), multiprocessors=4)  # blocks have several tiles
@@ -51,24 +52,64 @@ class _Planner(GpuBackend):
         return None
 
 
+class Planned:
+    """A unit of ``cuda_unit`` without a text, planned when more of it is asked than its kernels."""
+
+    def __init__(self, request: Request, gpu: Chip) -> None:
+        self.comprehension, self.special = request.comprehension, request.special
+        self._request, self._gpu = request, gpu
+
+    @cached_property
+    def done(self) -> Compiled[CudaSource]:
+        return compile_with(self._request, _Planner(self._gpu, {}))
+
+    def kernel(self, position: int) -> str:
+        """Return the name of a kernel, which programs of one kernel have at all sizes.
+
+        Names are kept from test to test; where a plan has others, asking for a kernel of this name
+        is an error.
+        """
+        form = self.comprehension.source.text, repr(self._request.options)
+        at_sizes = *form, *self.special.shapes.items()
+        if (known := _NAMES.get(form) or _NAMES.get(at_sizes)) is None:
+            known = [weighed.kernel for weighed in self.done.plan.weighed]
+            _NAMES[form if len(known) == 1 else at_sizes] = known
+        return known[position]
+
+
+_NAMES: dict[tuple[Any, ...], list[str]] = {}
+
+
 def planned(
     source: str,
     *shapes: tuple[int, ...],
     gpu: Chip | None = None,
     options: Options | None = None,
     strides: Strides | None = None,
-) -> CudaUnit:
+) -> Planned:
     """Return the unit of ``cuda_unit`` without a text, in half the time: to ask what it has."""
     c = comprehension_of(source)
     special = specialisation_of(c, shapes)
     request = Request(c, special, strides or {}, options or Options())
-    return CudaUnit(c, special, compile_with(request, _Planner(gpu or load_chip("h200"), {})))
+    return Planned(request, gpu or load_chip("h200"))
 
 
-def asked(unit: Any, config: dict[str, Any], kernel: int = -1) -> Options:
+def kernel_of(unit: Any, position: int = 0) -> str:
+    """Return the name of a kernel of *unit*, by default its first."""
+    if isinstance(unit, Planned):
+        return unit.kernel(position)
+    return str(unit.done.plan.weighed[position].kernel)
+
+
+def choices_of(kernel: str, template: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the choices, for ``Options``, that ask for *config* of *template* for one kernel."""
+    one = {"kernel": kernel, "template": template, **config}
+    return {"format": CHOICES_FORMAT, "version": CHOICES_VERSION, "kernels": [one]}
+
+
+def asked(unit: Any, config: Mapping[str, Any], kernel: int = -1) -> Options:
     """Return the options that ask for *config* for one *kernel* of *unit*, by default its last."""
-    choice = {"kernel": unit.done.plan.weighed[kernel].kernel, "template": "tile_mma", **config}
-    return Options(choices={"format": "tcdsl choices", "version": 1, "kernels": [choice]})
+    return Options(choices=choices_of(kernel_of(unit, kernel), "tile_mma", config))
 
 
 def kernels_of(unit: Any) -> list[str]:
