@@ -94,6 +94,38 @@ def anchors(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+LIVING = sorted({p.name for p in (ROOT / "docs").glob("*.md")} - {"changelog.md", "trials.md"})
+
+
+@pytest.mark.parametrize("page", LIVING)
+def test_modules_and_their_names_in_pages_are_there(page: str) -> None:
+    """``strategies/work`` and ``work._chain``: where code moves, pages follow."""
+    folders = "|".join(p.name for p in (ROOT / "tcdsl").iterdir() if p.is_dir())
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    missing = []
+    for path, name in re.findall(rf"`((?:{folders})(?:/\w+)+)(?:\.(\w+))?`", text):
+        bases = (ROOT / base / path for base in ("tcdsl", "tests", "tcdsl/emulator"))
+        found = [p for base in bases for p in (base, *base.parent.glob(f"{base.name}.*"))]
+        found = [p for p in found if p.exists()]
+        if not found or (name and not is_named(name, found)):
+            missing.append(f"{path}.{name}" if name else path)
+    for module, name in re.findall(r"`([a-z]\w+)\.(_?[a-z]\w+)`", text, re.IGNORECASE):
+        found = [*(ROOT / "tcdsl").rglob(f"{module}.py")]
+        if found and not is_named(name, found):
+            missing.append(f"{module}.{name}")
+    assert missing == []
+
+
+def is_named(name: str, paths: list[Path]) -> bool:
+    """Return whether *name* is the ending of one of *paths*, or a word in one."""
+    texts = (p.read_text(encoding="utf-8") for p in paths if p.is_file())
+    endings = {*ENDINGS, *(p.suffix[1:] for p in paths)}
+    return name in endings or any(re.search(rf"\b{name}\b", text) for text in texts)
+
+
+ENDINGS = ("json", "md", "toml", "py")
+
+
 def test_the_api_page_has_all_that_is_public() -> None:
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     for module in (tcdsl, tcdsl.testing, tcdsl.library, tcdsl.cuda):

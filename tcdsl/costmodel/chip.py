@@ -7,7 +7,7 @@
 Every number has its unit in its name and a tag that says where it is from: *measured* (where and
 when), *datasheet*, or how else it was found; the file's sources spell the tags out.  A file that
 lacks a number, or has one too many, is refused.  ``tcdsl calibrate`` replaces what it can measure
-(:mod:`tcdsl.costmodel.calibrated`).
+(:mod:`tcdsl.runtime.calibrated`).
 
 Which file a device has is decided by the name that its driver reports, then by its compute
 capability; a device that nobody knows has ``generic.json``.

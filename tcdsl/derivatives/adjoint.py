@@ -3,7 +3,8 @@
     T(l) += e        dX(a) += dT(l) * de/dX(a)      for every read X(a) in e
     copy of T        dT_before(x) += dT(x)          dT cleared before where T was overwritten
 
-What is found here are contributions to adjoint arrays, in order; :mod:`program` makes them
+What is found here are contributions to adjoint arrays, in order; :mod:`~tcdsl.derivatives.program`
+makes them
 statements.  Adjoint arrays are named by the versions that they belong to.
 """
 

@@ -63,7 +63,8 @@ class CpuExecutable(Executable):
     def at(self, sized: SizedDef, specs: Mapping[str, ArraySpec]) -> "CpuExecutable":
         """Return this code at other values of its open sizes and strides.
 
-        The layouts must be those that it was compiled for (see :func:`layout_of`).
+        The layouts must be those that it was compiled for (see
+        :func:`tcdsl.runtime.fitting.layout_of`).
         """
         integers = _integers(self.program.manifest, sized.special, specs)
         program = self.program.at(integers)

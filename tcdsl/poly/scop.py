@@ -251,7 +251,7 @@ class Statement:
     span: Span = NOWHERE
     is_atomic: bool = False  # an UPDATE whose instances may run at the same time
     is_wide: bool = False  # a BARRIER of all blocks of a cluster
-    is_grid: bool = False  # a BARRIER of all blocks (schedule/grid_stitching)
+    is_grid: bool = False  # a BARRIER of all blocks (schedule/grid_phases)
     groups_left: int = 0  # of a BARRIER: those of asynchronous copies that may arrive after it
     role: str = ""  # the warps of a block that run it, where these have roles: PRODUCER, or others
     event: Event | None = None  # of a BARRIER that only one role meets
