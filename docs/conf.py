@@ -9,6 +9,7 @@ from tcdsl.version import __version__
 
 project = "tcdsl"
 author = "the tcdsl authors"
+project_copyright = f"{author}, under the MIT licence"
 version = release = __version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "tcdsl_site"]
