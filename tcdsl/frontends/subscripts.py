@@ -49,10 +49,6 @@ class Subscripts:
     def __str__(self) -> str:
         return ",".join(map(str, self.operands)) + f"->{self.output}"
 
-    @property
-    def has_ellipsis(self) -> bool:
-        return any(ELLIPSIS in term.labels for term in self.operands)
-
 
 @dataclass(frozen=True, slots=True)
 class BoundSubscripts:

@@ -96,10 +96,6 @@ class Alignment:
             self._alike[key] = ahead or self.has_affinity(other, other_dim, one, one_dim)
         return self._alike[key]
 
-    def are_separate(self, one: str, other: str) -> bool:
-        """Return whether no dependence ties the two statements, in either direction."""
-        return not self.edges(one, other) and not self.edges(other, one)
-
     def has_affinity(self, source: str, source_dim: int, sink: str, sink_dim: int) -> bool:
         """Return whether the source, and then the sink, read the same element of one array."""
         return any(

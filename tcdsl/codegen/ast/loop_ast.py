@@ -27,7 +27,6 @@ from tcdsl.schedule.placement import Placement, Space, local_functions
 
 _FRAME = "frame"
 REQUEST = "request", -1  # the key in Leaf.local of the numbers that a bulk copy's request takes
-LocalKey = tuple[str, str]  # array, the access's subscripts as text
 
 
 @dataclass(slots=True)
