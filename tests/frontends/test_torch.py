@@ -252,12 +252,6 @@ def test_what_has_no_derivative_has_a_forward_pass() -> None:
         y.sum().backward()
 
 
-def test_forward_mode_is_refused() -> None:
-    op, (x, weight, bias) = register("linear"), layer(4, 5)
-    with pytest.raises(tcdsl.SemanticError, match="none in forward mode"):
-        torch.func.jvp(lambda x: op(x, weight, bias), (x,), (x,))
-
-
 @pytest.mark.slow
 def test_one_graph_without_breaks_for_all_sizes() -> None:
     conv, graphs = register("conv"), []
