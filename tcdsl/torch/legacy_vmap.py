@@ -49,7 +49,8 @@ def _front(tensor: torch.Tensor, level: int, otherwise: int = 1) -> torch.Tensor
 
 
 def _is_batched(tensor: torch.Tensor, level: int) -> bool:
-    return _front(tensor, level, 1).shape[0] == _front(tensor, level, 2).shape[0]
+    one, two = (_front(tensor, level, often).shape[0] for often in (1, 2))
+    return bool(one == two)
 
 
 def _wrapped(tensor: torch.Tensor, dim: int | None, level: int) -> torch.Tensor:
