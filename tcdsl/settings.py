@@ -10,7 +10,7 @@ import os
 import shlex
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import fields
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +152,12 @@ def settings() -> Settings:
 
     :raises OptionError: (TC062) naming the first variable whose value has no meaning.
     """
-    return _parsed(tuple([os.environ.get(variable.name) for variable in VARIABLES]))
+    return _parsed(tuple([read() for read in _readers()]))
+
+
+@cache
+def _readers() -> list[Callable[[], Any]]:
+    return [reader(variable.name) for variable in VARIABLES]
 
 
 def reader(name: str) -> Callable[[], Hashable]:
@@ -169,8 +174,9 @@ def reader(name: str) -> Callable[[], Hashable]:
 
 
 @lru_cache(maxsize=16)
-def _parsed(texts: tuple[str | None, ...]) -> Settings:
-    pairs = zip(VARIABLES, texts, strict=True)
+def _parsed(texts: tuple[Any, ...]) -> Settings:
+    decoded = [None if text is None else os.fsdecode(text) for text in texts]
+    pairs = zip(VARIABLES, decoded, strict=True)
     values: dict[str, Any] = {variable.field: _value(variable, text) for variable, text in pairs}
     return Settings(**values)
 

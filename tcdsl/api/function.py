@@ -25,7 +25,14 @@ from tcdsl.runtime.signatures import SignatureOfCall
 from tcdsl.runtime.size_arguments import separated
 from tcdsl.runtime.tracebacks import at_the_call, errors_at_the_call
 from tcdsl.runtime.typed_calls import array_method
-from tcdsl.runtime.warm_path import WarmCall, form_of, remember, signature, target_setting
+from tcdsl.runtime.warm_path import (
+    WarmCall,
+    form_of,
+    host_form_of,
+    remember,
+    signature,
+    target_setting,
+)
 from tcdsl.source import Source
 
 if TYPE_CHECKING:
@@ -298,7 +305,9 @@ class Function(metaclass=Documented):
 
     def _sized_run(self, key: Any) -> Run | None:
         """Return a call at sizes that are new, by code that is known to be for them, if any is."""
-        found = form_of(key) if self._sized else None
+        if not self._sized or key in self._plans:  # code for just these sizes, from compile
+            return None
+        found = form_of(key) or host_form_of(key)
         if found is None:
             return None
         form, shapes = found
@@ -316,7 +325,8 @@ class Function(metaclass=Documented):
         """Return a call of *key*, made in full."""
         executable = self._executable(key, args, sizes, target, options)
         run = executable.runner(args)
-        if executable.opened and (found := form_of(key)) is not None:
+        form = host_form_of if executable.target == "cpu" else form_of
+        if executable.opened and (found := form(key)) is not None:
             calls = executable.sized_calls(args)
             if calls is not None:
                 self._sized[found[0]] = [calls, *self._sized.get(found[0], ())[:_MOST_SIZED]]

@@ -281,7 +281,8 @@ class Adjoints:
     def _parts(self, step: Step, parts: Partials) -> None:
         own = {load: value for load, value in parts.items() if load.tensor == step.target}
         if own:
-            found = recurrence(step, own, self.forward.versions[step.target].box, self.sizes)
+            box = self.forward.versions[step.target].box
+            found = recurrence(step, own, box, self.sizes, self.names.fresh)
             if isinstance(found, str):
                 raise self.refuse(step.statement.span, found, "write it with reads of one "
                                   "element, or assign a tensor of another name")  # fmt: skip

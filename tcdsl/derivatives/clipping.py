@@ -37,7 +37,7 @@ def clipped(line: Line, box: Box, sizes: Sizes, indices: Callable[[int], tuple[s
         value = where.builder.affine(subscript)
         # (A box is the hull of a number, whether or not any instance runs.)
         is_number = not index_names(subscript)
-        if value is None or (not is_number and _is_inside(where, subscript, dim)):
+        if value is None or (not is_number and where.contains(subscript, dim)):
             continue
         new = Index(indices(len(box))[position])
         if index_names(subscript):
@@ -69,15 +69,6 @@ def _within(given: Range, dim: Range, sizes: Sizes) -> Range:
     if not sane.is_subset(upper.le_set(high)):
         upper = sizes.space.smallest([high, upper])
     return lower, upper
-
-
-def _is_inside(where: BoxOfInstances, subscript: Expr, dim: Range) -> bool:
-    value = where.builder.affine(subscript)
-    assert value is not None
-    space = where.builder.space
-    lower, upper = (bound.insert_domain(space) for bound in dim)
-    inside = value.ge_set(lower).intersect(value.lt_set(upper))
-    return bool(where.points.is_subset(inside))
 
 
 def _ordered(ranges: dict[str, Range], left: list[Expr]) -> dict[str, Range]:

@@ -204,6 +204,41 @@ def factors(expr: Expr) -> Factors:
             return Factors(1, (expr,))
 
 
+def contributed(found: Contribution, target: str, op: str) -> Line:
+    """Return the statement that adds *found* to *target*, or assigns it.
+
+    A scatter runs only where it adds something: where nothing is read, data may be out of range,
+    such as the -1 of a padded index.
+    """
+    value, instances = found.value, found.instances
+    if any(isinstance(node, Load) for subscript in found.left for node in walk(subscript)):
+        value, conditions = unguarded(value)
+        instances = replace(instances, conditions=(*instances.conditions, *conditions))
+    return Line(target, found.left, op, value, instances)
+
+
+def unguarded(expr: Expr) -> tuple[Expr, tuple[Expr, ...]]:
+    """Return *expr* where it is not 0 for sure, and the conditions for that.
+
+    ``(c ? a : 0) * b``  --->  ``a * b``  and  ``c``
+    """
+    whole, conditions = factors(expr), []
+    above: list[Expr] = []
+    for factor in whole.above:
+        while isinstance(factor, Select):
+            condition, taken = factor.condition, factor.if_true
+            if terms.is_number(taken, 0):
+                condition, taken = Unary("!", condition, BOOL), factor.if_false
+            elif not terms.is_number(factor.if_false, 0):
+                break
+            conditions.append(condition)
+            factor = taken
+        above.append(factor)
+    if not conditions:
+        return expr, ()
+    return replace(whole, above=tuple(above)).product(expr.dtype), tuple(conditions)
+
+
 def compared(found: Contribution, left: tuple[Expr, ...], box: Box) -> Contribution | None:
     """Return *found*, a scatter along one dimension of an array of *box*, over all its elements.
 

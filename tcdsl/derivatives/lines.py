@@ -185,3 +185,13 @@ class BoxOfInstances:
         if self.points.is_subset(truth.below):
             return True
         return False if self.points.intersect(truth.above).is_empty() else None
+
+    def contains(self, subscript: Expr, run: Range) -> bool:
+        """Return whether *subscript* is in *run* at all points, or is not affine."""
+        value = self.builder.affine(subscript)
+        if value is None:
+            return True
+        space = self.builder.space
+        lower, upper = (bound.insert_domain(space) for bound in run)
+        inside = value.ge_set(lower).intersect(value.lt_set(upper))
+        return bool(self.points.is_subset(inside))

@@ -24,7 +24,7 @@ from tcdsl.derivatives.adjoint import (
     adjoint_name,
 )
 from tcdsl.derivatives.clipping import clipped
-from tcdsl.derivatives.contributions import Contribution
+from tcdsl.derivatives.contributions import Contribution, contributed
 from tcdsl.derivatives.inversion import Sizes
 from tcdsl.derivatives.keeping import costly_versions, read_versions
 from tcdsl.derivatives.lines import Box, Line, fills
@@ -482,7 +482,7 @@ class _Assembly:
         self._append(self._line(event, "+="))
 
     def _line(self, event: Contribution, op: str) -> Line:
-        return Line(self.arrays[event.version], event.left, op, event.value, event.instances)
+        return contributed(event, self.arrays[event.version], op)
 
     def _begin(self, version: str) -> None:
         """Set the adjoint of *version* to zero, if nothing has given it values."""

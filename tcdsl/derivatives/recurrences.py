@@ -7,11 +7,13 @@ element, from the last to the first (the sum over what is left of the indices), 
 the order in which the statement ran.  After it the adjoints of the other reads are as for any
 statement.
 
+Where the reads cannot be gathered, they are scattered (:mod:`reversed_scatters`).
+
 Only a prefix of the dimensions is reversed: those in which no read is at a distance are
 independent, and after the first in which all reads are at a positive one the order means nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import islpy as isl
@@ -19,8 +21,10 @@ import islpy as isl
 from tcdsl.derivatives import terms
 from tcdsl.derivatives.inversion import Inverse, Sizes, inverted, tidied, written
 from tcdsl.derivatives.lines import Box, BoxOfInstances, Instances, Line, is_same_range
+from tcdsl.derivatives.own_reads import directions
+from tcdsl.derivatives.reversed_scatters import Scatter
 from tcdsl.derivatives.versions import Step
-from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Select
+from tcdsl.lang.comprehension import Binary, Const, Expr, Index, IndexBounds, Load, Select
 from tcdsl.lang.ranges.linear import Form, linear
 from tcdsl.lang.ranges.reads import index_names
 from tcdsl.lang.ranges.size_functions import to_expr
@@ -31,29 +35,44 @@ Statement = tuple[tuple[Expr, ...], Expr, Instances]  # left side, value, instan
 
 
 def recurrence(
-    step: Step, own: Mapping[Load, Expr], box: Box | None, sizes: Sizes
+    step: Step, own: Mapping[Load, Expr], box: Box | None, sizes: Sizes, fresh: Callable[[str], str]
 ) -> Statement | str:
-    """Return ``d(left) += value`` for the reads *own* of the target, or why there is none."""
+    """Return ``d(left) += value`` for the reads *own* of the target, or why there is none.
+
+    :arg fresh: gives a new name of an index.
+    """
     if box is None:
         return "it is a recurrence, and products of sizes decide where it writes"
     over = _over_elements(step.line, own, sizes)
-    if over is None:
-        return "it is a recurrence whose left side is no list of indices"
-    line, own, descending = over
+    line, own, descending = over or (step.line, own, frozenset())
+    if over is None and not directions(line.subscripts, sizes.space):
+        return "it is a recurrence whose left side is not one to one by an index a dimension"
+    ordered = _ordered_dimensions(line, own, descending, sizes)
+    found = _gathered(line, own, box, sizes) if over else None
+    left: Sequence[Expr] = line.subscripts
+    if found is None:
+        names = [name for d in ordered for name in index_names(left[d])]
+        found = Scatter(line, own, box, sizes, fresh).over(names)
+        if found is None:
+            return "it is a recurrence that is in bounds at some sizes alone"
+    else:
+        left = found.left
+    turned = [name for d in ordered if d not in descending for name in index_names(left[d])]
+    return _reversed(found, turned, sizes)
+
+
+def _gathered(line: Line, own: Mapping[Load, Expr], box: Box, sizes: Sizes) -> Inverse | None:
+    """Return the sum over the elements that the reads *own* meet; None: they differ too much."""
     left = index_names(*line.subscripts)
     inverses = []
     for load, value in own.items():
         found = inverted(load.subscripts, value, line.instances, box, left, sizes)
         if found is None:
-            return "it is a recurrence whose reads cannot be inverted"
+            return None
         inverses.append(found)
     if len(inverses) > 1:
         inverses = [_widened(inverse, box) for inverse in inverses]
-    joined = _joined(inverses)
-    if isinstance(joined, str):
-        return joined
-    ordered = _ordered_dimensions(line, own, descending, sizes)
-    return _reversed(joined, [d for d in ordered if d not in descending], sizes)
+    return _joined(inverses)
 
 
 def _over_elements(
@@ -124,8 +143,8 @@ def _widened(found: Inverse, box: Box) -> Inverse:
     return Inverse(found.left, value, replace(found.instances, ranges=ranges))
 
 
-def _joined(inverses: list[Inverse]) -> Inverse | str:
-    """Return one sum of all *inverses*, which must be over the same indices."""
+def _joined(inverses: list[Inverse]) -> Inverse | None:
+    """Return one sum of all *inverses*, None: they are not over the same indices."""
     first = inverses[0]
     if len(inverses) == 1:
         return first
@@ -133,10 +152,10 @@ def _joined(inverses: list[Inverse]) -> Inverse | str:
     for other in inverses[1:]:
         if not all(isinstance(a, Index) == isinstance(b, Index)
                    for a, b in zip(first.left, other.left, strict=True)):  # fmt: skip
-            return "it is a recurrence that reads fixed elements beside others"
+            return None
         renamed = _renamed(other, first)
         if renamed is None:
-            return "it is a recurrence whose reads are summed over different indices"
+            return None
         values.append(renamed)
     return Inverse(first.left, terms.total(values), first.instances)
 
@@ -202,36 +221,33 @@ def _distance(where: BoxOfInstances, written: Expr, read: Expr) -> isl.PwAff | N
     return None if one is None or other is None else one.sub(other)
 
 
-def _reversed(found: Inverse, dimensions: list[int], sizes: Sizes) -> Statement:
-    """Return *found* with the indices of *dimensions* running backwards."""
+def _reversed(found: Inverse, turned: Sequence[str], sizes: Sizes) -> Statement:
+    """Return *found* with the indices *turned* running backwards."""
     values: dict[str, Expr] = {}
-    for position in dimensions:
-        index = found.left[position]
-        if isinstance(index, Index):
-            run = found.instances.ranges[index.name]
-            assert run is not None
-            lower, upper = run
-            ends = to_expr(sizes.space.simplified(lower.add(upper).sub(sizes.space.one)))
-            values[index.name] = (
-                Binary("-", ends, index, INT32) if ends != Const(0, INT32) else index
-            )
+    for name in turned:
+        run = found.instances.ranges[name]
+        assert run is not None
+        lower, upper = run
+        ends = to_expr(sizes.space.simplified(lower.add(upper).sub(sizes.space.one)))
+        if ends != Const(0, INT32):
+            values[name] = Binary("-", ends, Index(name), INT32)
 
     def change(node: Expr) -> Expr:
         return values.get(node.name, node) if isinstance(node, Index) else node
 
-    instances = found.instances
     if not values:
-        return found.left, found.value, instances
-    dependent = instances.rewritten(change).dependent
-    conditions = list(instances.rewritten(change).conditions)
-    kept = []
-    for before, bounds in zip(instances.dependent, dependent, strict=True):
-        if before.index in values:
-            at = values[before.index]
-            conditions.append(Binary(">=", at, bounds.lower, BOOL))
-            conditions.append(Binary("<", at, bounds.upper, BOOL))
-        else:
-            kept.append(bounds)
-    instances = Instances(instances.ranges, tuple(kept), instances.data_ranges, tuple(conditions))
+        return found.left, found.value, found.instances
+    instances = found.instances.rewritten(change)
+    conditions = list(instances.conditions)
+    kept: list[list[IndexBounds]] = []
+    for all_bounds in (instances.dependent, instances.data_ranges):
+        kept.append([bounds for bounds in all_bounds if bounds.index not in values])
+        for bounds in all_bounds:
+            if bounds.index in values:
+                at = values[bounds.index]
+                conditions.append(Binary(">=", at, bounds.lower, BOOL))
+                conditions.append(Binary("<", at, bounds.upper, BOOL))
+    dependent, data_ranges = map(tuple, kept)
+    instances = Instances(instances.ranges, dependent, data_ranges, tuple(conditions))
     left = tuple(tidied(rewrite(s, change), sizes.space) for s in found.left)
     return left, tidied(rewrite(found.value, change), sizes.space), instances

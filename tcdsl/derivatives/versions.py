@@ -9,7 +9,7 @@ A statement that overwrites elements starts a new *version* of its target, a cop
 it writes only some.  Statements that write other elements, and sums that nobody has read so far,
 go on in the version that there is.  In the result every read of another statement meets the last
 value of its element; a read of a statement's own target meets either the version before (the
-element is not yet written) or an element that an earlier instance wrote (a recurrence).
+element is not yet written) or an element that an earlier instance wrote (:mod:`own_reads`).
 
 So the adjoint of a version is complete when its writers are reached from behind, and all that the
 derivatives read can be computed again.  This is array SSA (Knobe and Sarkar, POPL 1998,
@@ -17,12 +17,14 @@ doi:10.1145/268946.268956) for comprehensions, whose images isl knows.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import field
+from dataclasses import field, replace
+from functools import partial
 
 import islpy as isl
 
 from tcdsl.derivatives.lines import Box, Instances, Line, deferred_instances, fills, instances_of
 from tcdsl.derivatives.names import Names
+from tcdsl.derivatives.own_reads import OwnReads, chosen, own_reads
 from tcdsl.derivatives.terms import as_type
 from tcdsl.lang.comprehension import (
     Comprehension,
@@ -42,6 +44,7 @@ from tcdsl.lang.ranges.linear import Interval
 from tcdsl.lang.ranges.reads import nodes, reads
 from tcdsl.lang.ranges.rounds import Space
 from tcdsl.lang.ranges.size_functions import SizeSpace, dim_expr
+from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32, DType, arithmetic
 from tcdsl.records import dataclass
 
@@ -136,9 +139,11 @@ class Forward:
                 f"make {statement.target} a parameter too",
             )  # fmt: skip
         space = self._space(statement)
-        own = [read for read in reads(statement) if read.load.tensor == statement.target]
         state = self._current.get(statement.target)
-        old, final = self._own_reads(space, statement) if own and state else (set(), set())
+        own = OwnReads()
+        if state and any(read.load.tensor == statement.target for read in reads(statement)):
+            refuse = partial(self.refuse, statement)
+            own = own_reads(space, statement, self.known, self.sizes, refuse)
         if state and statement.domain is None and statement.subscripts:
             self._refuse_overwriting(statement)
         copied = None
@@ -147,18 +152,35 @@ class Forward:
             version = self._new(statement.target)
             self._current[statement.target] = _State(version, written)
             before = version.name
-        elif self._goes_on(statement, state, written, old):
+        elif not own.meets_old and self._goes_on(statement, state, written):
             version, before = state.version, state.version.name
             state.written = _union(state.written, written)
         else:
             version, before = self._new(statement.target), state.version.name
-            if final or not self._is_whole(statement, state.version.box):
+            if own.meets_final or not self._is_whole(statement, state.version.box):
+                self._fill(state)
                 copied = self.copy(version.name, state.version.name)
             self._current[statement.target] = _State(version, None if copied else written)
         operator = statement.reduction and statement.reduction.operator
         if operator not in (None, Operator.ADD):
             self._current[statement.target].is_sum = False
-        self._append(statement, version, before, old, copied)
+        self._append(statement, version, before, own, copied)
+
+    def _fill(self, state: _State) -> None:
+        """Let every element of a version that is copied have a value: 0 where none is written."""
+        version, written = state.version, state.written
+        if written is None or version.box is None:
+            return
+        runs = [Interval(*run) for run in version.box]
+        box = box_set(version.tensor, runs, self.sizes).intersect_params(self.known)
+        if box.is_subset(written):
+            return
+        first = next(n for n, step in enumerate(self.steps) if step.target == version.name)
+        copy = self.copy(version.name, version.name)
+        zero = Const(0.0 if version.dtype.is_float else 0, copy.value.dtype)
+        line = replace(copy, value=zero)
+        self.steps.insert(first, Step(self.steps[first].statement, line, None))
+        state.written = None
 
     def _refuse_overwriting(self, statement: Statement) -> None:
         """Raise an error if a deferred def clears what it wrote: which elements, calls decide."""
@@ -168,17 +190,28 @@ class Forward:
             raise self.refuse(statement, what, "write to a tensor of another name")
 
     def _append(
-        self, statement: Statement, version: Version, before: str, old: set[Load],
+        self, statement: Statement, version: Version, before: str, own: OwnReads,
         copied: Line | None,
     ) -> None:  # fmt: skip
         tensors = {name: state.version.name for name, state in self._current.items()}
         tensors[statement.target] = version.name
 
+        def named(node: Expr) -> Expr:
+            return replace(node, tensor=tensors[node.tensor]) if isinstance(node, Load) else node
+
+        def moved(load: Load) -> Load:
+            return replace(load, subscripts=tuple(rewrite(s, named) for s in load.subscripts))
+
+        at = own.rewritten(moved)  # operands are changed before what reads them
+        left = tuple(rewrite(s, named) for s in statement.subscripts)
+
         def change(node: Expr) -> Expr:
             if not isinstance(node, Load):
                 return node
-            name = before if node in old else tensors[node.tensor]
-            return Load(name, node.subscripts, node.dtype)
+            older, newer = replace(node, tensor=before), replace(node, tensor=tensors[node.tensor])
+            if node in at.mixed:
+                return chosen(older, newer, left, self.sizes)
+            return older if node in at.old else newer
 
         instances = self._instances(statement)
         line = line_of(statement, version.name, instances).rewritten(change)
@@ -252,12 +285,8 @@ class Forward:
         return space
 
     # --- what is overwritten --------------------------------------------------------------------
-    def _goes_on(
-        self, statement: Statement, state: _State, written: isl.Set | None, old: set[Load]
-    ) -> bool:
-        """Return whether *statement* may write the current version of its target."""
-        if old:
-            return False
+    def _goes_on(self, statement: Statement, state: _State, written: isl.Set | None) -> bool:
+        """Return whether *statement*, which reads no old values, may write the current version."""
         reduction = statement.reduction
         if reduction is not None and not reduction.initialise:
             is_sum = reduction.operator is Operator.ADD and state.is_sum
@@ -290,40 +319,6 @@ class Forward:
         if statement.reduction is None:
             return instances.is_box
         return statement.reduction.initialise
-
-    # --- reads of the target itself -------------------------------------------------------------
-    def _own_reads(self, space: Space, statement: Statement) -> tuple[set[Load], set[Load]]:
-        """Return the reads of the target that meet its old values, and the others."""
-        old: set[Load] = set()
-        final: set[Load] = set()
-        writes = element_map(space, statement.target, statement.subscripts)
-        for read in reads(statement):
-            if read.load.tensor != statement.target or not read.happens:
-                continue
-            touched = element_map(space, statement.target, read.load.subscripts)
-            if statement.domain is None and read.load.subscripts == statement.subscripts:
-                old.add(read.load)
-                continue
-            if touched is None or writes is None or statement.domain is None:
-                what = f"it reads {statement.target} at subscripts that data give, and updates it"
-                raise self.refuse(statement, what, "read a copy of it")
-            where = statement.domain.intersect(space.guarded(read.guards))
-            touched = touched.intersect_domain(where.intersect_params(self.known))
-            written = writes.intersect_domain(statement.domain)
-            later = isl.Map.lex_gt_first(space.builder.space.map_from_set(), statement.n_left)
-            earlier = later.apply_range(written)
-            done = touched.intersect(earlier).union(touched.subtract_range(written.range()))
-            if done.is_empty():
-                old.add(read.load)
-            elif touched.is_subset(done):
-                final.add(read.load)
-            else:
-                what = f"some instances read old elements of {statement.target}, others new ones"
-                raise self.refuse(statement, what, "write to a tensor of another name")
-        if both := old & final:
-            what = f"some instances read old elements of {next(iter(both)).tensor}, others new ones"
-            raise self.refuse(statement, what, "write to a tensor of another name")
-        return old, final
 
 
 def line_of(statement: Statement, target: str, instances: Instances) -> Line:

@@ -5,7 +5,6 @@ that is also an input is updated in place, after the argument's contents were co
 """
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -93,7 +92,8 @@ class CpuProgram:
 
     def at(self, integers: Sequence[int]) -> "CpuProgram":
         """Return this code with other *integers*; the two share their idle workspaces."""
-        other = copy(self)
+        other = CpuProgram.__new__(CpuProgram)
+        other.__dict__ = self.__dict__.copy()  # copy.copy takes 3 us more
         other._set(integers)
         return other
 

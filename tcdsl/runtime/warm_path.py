@@ -73,6 +73,27 @@ def form_of(key: Sequence[Any]) -> tuple[Hashable, list[tuple[int, ...]]] | None
     return tuple(form), shapes
 
 
+def host_form_of(key: Sequence[Any]) -> tuple[Hashable, list[tuple[int, ...]]] | None:
+    """Return the same for arrays in host memory, of NumPy or PyTorch; None: others are among them.
+
+    :arg key: a signature, and what else calls depend on.
+    """
+    own, *rest = key
+    form: list[Hashable] = rest
+    shapes: list[tuple[int, ...]] = []
+    for entry in own:
+        if type(entry) is not tuple or len(entry) not in (4, 5):
+            return None
+        dtype, shape, layout, *others = entry
+        if len(others) == 1:  # NumPy's
+            layout = layout == tuple([dtype.itemsize * n for n in row_major(shape)])
+        if layout is not True:
+            return None
+        shapes.append(tuple(shape))
+        form.append((dtype, len(shape), *others))
+    return tuple(form), shapes
+
+
 class _Signers(dict[type[Any], Callable[[Any], Hashable]]):
     """How to sign objects of the types that have been met; those of other types are described."""
 

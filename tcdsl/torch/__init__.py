@@ -6,6 +6,7 @@ op = tct.op(prog.softmax, name="mylib::softmax")    # torch.ops.mylib.softmax
 layer = tct.Module(prog.linear, weight=W, bias=b)   # an nn.Module; forward takes the others
 
 batching    a def with one more index: the rule of vmap
+legacy_vmap that of the vmap in torch.autograd
 sizes       the shapes of results: numbers, or functions of symbolic sizes
 family      the derivatives and batched forms of a def, and those of these
 ops         what is registered with PyTorch

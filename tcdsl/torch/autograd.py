@@ -1,4 +1,4 @@
-"""The autograd rule of operators whose derivatives are operators.
+"""The autograd rule of operators whose derivatives are operators, in both modes.
 
 Registered for the dispatcher's key Autograd, where it runs at each level of ``torch.func.grad``,
 too: the inputs there are that level's tensors, and what runs below this key is the next level.
@@ -16,9 +16,10 @@ from torch._functorch.pyfunctorch import (
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
-from tcdsl.errors import NOT_DIFFERENTIABLE, TCError
+from tcdsl.errors import TCError
 from tcdsl.records import dataclass
-from tcdsl.torch.family import Form, extended
+from tcdsl.torch.family import Form, extended, step
+from tcdsl.torch.legacy_vmap import nesting
 
 below_autograd = torch._C._AutoDispatchBelowAutograd
 _AFTER = torch._C._after_autograd_keyset
@@ -73,19 +74,38 @@ class _Node(torch.autograd.Function):
 
     Its results are those of the call, then what the derivative keeps, which is a function of the
     inputs like any other: where the derivative is differentiated again, cotangents of what is kept
-    come back, and are passed on by the derivative of the first pass.
+    come back, and are passed on by the derivative of the first pass.  In forward mode what is kept
+    has a tangent, too.
     """
 
     @staticmethod
     def forward(ctx: Any, call: Call, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         derivative = call.form.derivative(ctx.needs_input_grad[1:])
         ctx.call, ctx.derivative = call, derivative
-        step = derivative.forward if derivative.kept else ""
-        found = call.at_once(step, inputs) if call.is_plain else _run_below(call, step, inputs)
+        ctx.passed = passed = derivative.forward if derivative.kept else ""
+        found = call.at_once(passed, inputs) if call.is_plain else _run_below(call, passed, inputs)
         # Of one result alone there is a cotangent, if the engine is here at all.
         ctx.like = [(x.shape, x.dtype, x.device) for x in found] if len(found) > 1 else []
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*inputs, *[found[position] for position in derivative.kept])
+        if _is_forward_mode():
+            ctx.save_for_forward(*inputs)
+        return tuple(found)
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, *tangents: Any) -> tuple[Any, ...]:
+        """Return the tangents of the results, those of integers None."""
+        call, passed = ctx.call, ctx.passed
+        form = call.form.at(passed) if passed else call.form
+        moved = [position for position, tangent in enumerate(tangents) if tangent is not None]
+        inputs = [_unpacked(x).primal for x in ctx.saved_tensors]
+        given = [*inputs, *(tangents[position] for position in moved)]
+        found: list[Any] = [None] * len(form.head.outputs)
+        if form.float_outputs:
+            with forward_ad._set_fwd_grad_enabled(True):  # of an outer level: see _run_below
+                results = call.then(extended(passed, step("t", moved)), given)
+            for position, tangent in zip(form.float_outputs, results, strict=True):
+                found[position] = tangent
         return tuple(found)
 
     @staticmethod
@@ -106,11 +126,11 @@ class _Node(torch.autograd.Function):
         if any(cotangent is not None for cotangent in cotangents[n_results:]):
             further = range(n_results, len(cotangents))
             floats = [i for i in further if ctx.like[i][1].is_floating_point]
-            step = extended(derivative.forward, derivative.whole)
-            found = call.then(step, [*inputs, *map(given, (*own, *floats))])
+            path = extended(derivative.forward, derivative.whole)
+            found = call.then(path, [*inputs, *map(given, (*own, *floats))])
         else:
-            step = derivative.backward if derivative.kept else derivative.whole
-            found = call.then(step, [*saved, *map(given, own)])
+            path = derivative.backward if derivative.kept else derivative.whole
+            found = call.then(path, [*saved, *map(given, own)])
         gradients: list[Any] = [None] * n_inputs
         for position, gradient in zip(derivative.by, found, strict=True):
             gradients[position] = gradient
@@ -129,13 +149,15 @@ def _run_below(call: Call, step: str, inputs: Sequence[torch.Tensor]) -> Sequenc
 
 
 def _is_kernel_next(inputs: Sequence[torch.Tensor]) -> bool:
-    """Return whether a backward pass may call a kernel itself: nobody records, traces or watches.
+    """Return whether a derivative may call a kernel itself: nobody records, traces or watches.
 
     The dispatcher would take a fifth of a small backward pass to find this out.
     """
     if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
         return False
     if torch._C._len_torch_dispatch_stack() or torch._C._get_tracing_state() is not None:
+        return False
+    if nesting() or has_tangent(inputs):
         return False
     return all(type(x) is torch.Tensor or type(x) is torch.nn.Parameter for x in inputs)
 
@@ -152,19 +174,40 @@ def _outer_grad_mode() -> bool:
 _apply = super(torch.autograd.Function, _Node).apply
 
 
-def has_gradient(form: Form, tensors: Sequence[torch.Tensor]) -> bool:
-    """Return whether a call of *form* with *tensors* has to be recorded.
-
-    :raises SemanticError: (TC093) one has a tangent, which would be lost.
-    """
-    if forward_ad._current_level >= 0 and any(
-        forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors
-    ):
-        what = "an operator of PyTorch has none in forward mode"
-        advice = "use reverse mode: torch.func.vjp or jacrev, torch.autograd.grad"
-        raise NOT_DIFFERENTIABLE(name=form.head.name, what=what, advice=advice)
+def has_gradient(tensors: Sequence[torch.Tensor]) -> bool:
+    """Return whether a call with *tensors* is recorded, or along a direction."""
     is_recorded: bool = torch.is_grad_enabled() and torch._C._any_requires_grad(*tensors)
-    return is_recorded
+    return is_recorded or has_tangent(tensors)
+
+
+def has_tangent(tensors: Sequence[torch.Tensor]) -> bool:
+    """Return whether one of *tensors* moves along a direction, in forward mode."""
+    return _is_forward_mode() and any(_unpacked(x).tangent is not None for x in tensors)
+
+
+def _is_forward_mode() -> bool:
+    """Return whether tensors may have tangents.
+
+    A graph that dynamo has made of ``torch.func.jvp`` or ``dual_level`` sets no variable of Python.
+    """
+    if forward_ad._current_level >= 0 or torch._C._are_functorch_transforms_active():
+        return True
+    return bool(torch._C._len_torch_dispatch_stack()) and _has_dual_level()
+
+
+def _has_dual_level() -> bool:
+    """Return whether there is a level of tangents: a second one cannot be entered."""
+    try:
+        level = torch._C._enter_dual_level()
+    except RuntimeError:
+        return True
+    torch._C._exit_dual_level(level)
+    return False
+
+
+def _unpacked(tensor: torch.Tensor) -> Any:
+    """Return the primal and the tangent (or None) of *tensor*."""
+    return forward_ad.unpack_dual(tensor, level=max(forward_ad._current_level, 0))
 
 
 def is_plain(keys: Any) -> bool:
@@ -180,7 +223,7 @@ def is_plain(keys: Any) -> bool:
 
 
 def recorded(call: Call, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Return the results of *call*, with a graph."""
+    """Return the results of *call*, with a graph, or with tangents."""
     n_results = len(call.form.head.outputs)
     if not torch._C._are_functorch_transforms_active():
         found: tuple[torch.Tensor, ...] = _apply(call, *inputs)

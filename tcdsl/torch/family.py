@@ -2,9 +2,10 @@
 
 A form is named by its path: ``"d0,2;v1"`` is the vjp by the inputs 0 and 2, batched over the input
 1 of that.  The inputs of a vjp are those of the def, then a cotangent for each floating-point
-result, so that positions need no derivation: only a call does.  ``k0,2`` is the forward pass that
-returns what the vjp by the inputs 0 and 2 keeps, too, and ``b0,2`` that vjp, whose inputs are
-those of the def, what is kept, and the cotangents.
+result, so that positions need no derivation: only a call does.  ``t0,2`` is the jvp along tangents
+of the inputs 0 and 2, which follow those of the def.  ``k0,2`` is the forward pass that returns
+what the vjp by the inputs 0 and 2 keeps, too, and ``b0,2`` that vjp, whose inputs are those of the
+def, what is kept, and the cotangents.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from typing import Any
 
 from tcdsl.api import Function, define
 from tcdsl.errors import SemanticError, TCError
-from tcdsl.frontends.derivatives import Passes, passes, vjp
+from tcdsl.frontends.derivatives import Passes, jvp, passes, vjp
 from tcdsl.lang.types.head import Head
 from tcdsl.records import dataclass
 from tcdsl.runtime.arrays import spec
@@ -128,6 +129,8 @@ class Form:
         return found
 
     def _passes_by(self, by: tuple[int, ...]) -> Passes | None:
+        if not by:
+            return None  # of a call in forward mode alone
         if by not in self._passes:
             names = [self.head.inputs[position] for position in by]
             try:
@@ -140,9 +143,9 @@ class Form:
         form = self._forms.get(step)
         if form is None:
             positions = tuple(map(int, step[1:].split(",")))
-            if step[0] == "d":
+            if step[0] in "dt":
                 names = tuple(self.head.inputs[position] for position in positions)
-                form = self._form_of(vjp(self.function, wrt=names))
+                form = self._form_of((vjp if step[0] == "d" else jvp)(self.function, wrt=names))
             elif step[0] in "kb":
                 known = self._passes_by(positions)
                 assert known is not None, "paths are made of passes that there are"
@@ -209,7 +212,7 @@ class Batch:
 
 
 def step(kind: str, positions: Sequence[int]) -> str:
-    """Return a step of a path: ``d``, ``k``, ``b`` for derivatives by inputs, ``v`` for a batch."""
+    """Return a step: ``d``, ``t``, ``k``, ``b`` for derivatives by inputs, ``v`` for a batch."""
     return kind + ",".join(map(str, positions))
 
 

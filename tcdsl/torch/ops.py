@@ -9,8 +9,9 @@ that a saved graph finds its backward pass in a new process as soon as ``op`` ha
     CPU, CUDA           a call of the function, on the caller's stream
     fake                the inferred shapes (:mod:`sizes`); results are dense
     Autograd            saves the inputs and what is worth keeping, calls the derivative by those
-                        inputs that need a gradient (:mod:`autograd`)
-    vmap                the batched form; where there is none, one call for each batch
+                        inputs that need a gradient, or along tangents (:mod:`autograd`)
+    vmap                the batched form; where there is none, one call for each batch; in
+                        torch.autograd, too (:mod:`legacy_vmap`)
     Autocast            inputs are converted to the declared types
 
 The schema is defined on a ``torch.library.Library``: ``torch.library.custom_op`` checks each call
@@ -31,6 +32,7 @@ from tcdsl.lang.types.dtypes import DType
 from tcdsl.lang.types.head import Head
 from tcdsl.options import BAD_ARGUMENT
 from tcdsl.records import dataclass
+from tcdsl.torch import legacy_vmap
 from tcdsl.torch.autograd import (
     Call,
     below_autograd,
@@ -204,6 +206,7 @@ class _Operator:
         torch.library.register_fake(qualified, self._fake, lib=library)
         library.impl(name, self._autograd, "Autograd", with_keyset=True)
         torch.library.register_vmap(qualified, untraced(self._vmap), lib=library)
+        library.impl(name, legacy_vmap.batched(self._vmap), "Batched")
 
     def _split(self, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Return what *args* has for the tensors, and what for the sizes."""
@@ -254,7 +257,7 @@ class _Operator:
 
     def _autograd(self, keys: Any, *args: Any) -> Any:
         tensors, sizes = self._split(args) if self.sized else (args, ())
-        if not has_gradient(self.form, tensors):
+        if not has_gradient(tensors):
             if is_plain(keys):
                 return self.kernel(*args)
             with below_autograd():
@@ -298,6 +301,7 @@ class _Derived:
         torch.library.register_fake(qualified, self._fake, lib=library)
         library.impl(name, self._autograd, "Autograd", with_keyset=True)
         torch.library.register_vmap(qualified, untraced(self._vmap), lib=library)
+        library.impl(name, legacy_vmap.batched(self._vmap), "Batched")
 
     def _call(self, inputs: list[Any], sizes: list[int], path: str) -> list[torch.Tensor]:
         form = self.form.at(path)
@@ -312,7 +316,7 @@ class _Derived:
         return _fake(self.form.at(path), inputs, sizes)
 
     def _autograd(self, keys: Any, inputs: list[Any], sizes: list[int], path: str) -> Any:
-        if not has_gradient(self.form, inputs):
+        if not has_gradient(inputs):
             if is_plain(keys):
                 return self._call(inputs, sizes, path)
             with below_autograd():

@@ -3,7 +3,9 @@
     pytest -m fuzz tests/derivatives/test_random_derivatives.py        2,000 programs
 
 A difference counts where the function is smooth: where the differences to both sides, and those of
-half the step, agree.
+half the step, agree.  Where a builtin is at the end of its domain (``sqrt(fabs(t))`` of a t that is
+0 for all inputs that are floats), differences do not see it, and the derivative is NaN or infinite,
+as docs/derivatives.md has it; what such a value reaches is not compared.
 """
 
 import re
@@ -24,6 +26,10 @@ pytest.importorskip("hypothesis")
 ORDINARY = 20
 PROGRAMS = 2000
 STEPS = (1e-6, -1e-6, 5e-7)
+# Builtins whose derivative is infinite somewhere.
+_STEEP = re.compile(
+    r"\b(?:r?sqrt|r?cbrt|pow|log\w*|acosh?|asin|atanh|r?hypot|r?norm[34]d|erfc?inv|normcdfinv|y[01])\("
+)
 _FLOATS = re.compile(r"\b(?:float8_\w+|float16|bfloat16|float32|float|half|double)\b(?=[ (])")
 _SUFFIXES = re.compile(r"(?<=\d)(?:f16|bf16|f32|f8e4m3|f8e5m2)\b")
 
@@ -97,6 +103,8 @@ def compare(
                 return  # no smooth point
     wanted = sum(float(np.sum(d * g)) for d, g in zip(slopes[0], given, strict=True))
     got = float(np.sum(np.asarray(gradient) * direction))
+    if not np.isfinite(got) and _STEEP.search(f.source):
+        return  # at the end of a domain
     size = sum(float(np.sum(np.abs(d * g))) for d, g in zip(slopes[0], given, strict=True))
     assert abs(got - wanted) <= 1e-3 * (1 + size), (
         f"d_{name}: {got}, by differences {wanted}\n{derivative.source}"

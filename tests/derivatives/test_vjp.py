@@ -347,23 +347,25 @@ def test_wrt_names_parameters() -> None:
 
 
 REFUSED = [
-    ("def f(float(N) x, int32(N) I) -> (y) { y(i) = x(i)  y(i) = y(I(i)) }", "data give", (1, 53)),
-    ("def f(float(N) y) -> (y) { y(i) = y(N - 1 - i) }", "old elements", (1, 28)),
     (
-        "def f(float(N) x) -> (y) { y(0) = x(0)  y(i) = y(i - 1) + y(0) where i in 1:N }",
-        "fixed",
-        (1, 41),
+        "def f(float(N) x, int32(N) I) -> (y) { y(i) = x(i)  y(i / 2) += y(I(i)) where i in 0:N }",
+        "data give",
+        (1, 53),
     ),
     (
-        "def f(float(N) x) -> (y) { y(0) = x(0)  y(i) = y(i / 2) where i in 1:N }",
-        "inverted",
-        (1, 41),
+        "def f(float(8) y) -> (y) { y(i / 2) += y(3 - i / 2) where i in 0:8 }",
+        "old elements",
+        (1, 28),
     ),
     (
-        "def f(float(N, M) x) -> (float(N, M) h) { h(t, j) = 0.0  h(t, j) += x(t, k) * (t > 0 ? "
-        "h(t - 1, k) : 1.0) + (t > 0 ? h(t - 1, j) : 0.0) }",
-        "different indices",
-        (1, 58),
+        "def f(float(N) y) -> (y) { y((N - 1 - i) / 2) += y(N - 1 - i) where i in 0:N - 1 }",
+        "not one to one",
+        (1, 28),
+    ),
+    (
+        "def f(float(N) y) -> (y) { y(2 * i) = y(2 * i - 2) * y(2 * i) where i in 1:3 }",
+        "at some sizes alone",
+        (1, 28),
     ),
     (
         "def f(float(N) x, size R) -> (y) { y(i) = x(i * R)  y(i) +=! x(i) where i in 0:2 }",

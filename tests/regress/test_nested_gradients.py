@@ -34,12 +34,10 @@ def test_no_gradient_is_recorded_where_grad_mode_is_off() -> None:
     torch.testing.assert_close(second, 6 * x.detach())
 
 
-def test_forward_mode_around_a_gradient_is_refused() -> None:
-    """The tangent was lost: the derivative along it was 0, silently."""
+def test_forward_mode_around_a_gradient() -> None:
+    """The tangent was lost: the derivative along it was 0, silently; later it was refused."""
     op = tct.op(CUBE, "tcdsl_regress::cube")
     x = torch.tensor([1.0, -2.0, 0.5])
     inner = torch.func.grad(lambda x: op(x).sum())
-    with pytest.raises(tcdsl.SemanticError, match="none in forward mode"):
-        torch.func.jvp(inner, (x,), (x,))
-    with pytest.raises(tcdsl.SemanticError, match="none in forward mode"):
-        torch.func.jacfwd(inner)(x)
+    torch.testing.assert_close(torch.func.jvp(inner, (x,), (x,))[1], 6 * x * x)
+    torch.testing.assert_close(torch.func.jacfwd(inner)(x), torch.diag(6 * x))

@@ -183,7 +183,9 @@ def _order(
     def term(indices: Collection[str]) -> str:
         return "".join(symbols[name] for name in sizes if name in indices)
 
-    equation = ",".join(term(f.indices) for f in factors) + "->" + term(left)
+    # A result that repeats along an index that no factor has is no einsum: leave that one out.
+    known = frozenset[str]().union(*(f.indices for f in factors)).intersection(left)
+    equation = ",".join(term(f.indices) for f in factors) + "->" + term(known)
     shapes = [tuple(n for name, n in sizes.items() if name in f.indices) for f in factors]
     least = opt_einsum.DynamicProgramming(minimize=f"combo-{per_element}")
     path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize=least)

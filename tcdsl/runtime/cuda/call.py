@@ -24,8 +24,8 @@ from tcdsl.runtime.cuda.module import Loaded
 from tcdsl.runtime.cuda.operands import Operand, Temporaries, copy_to_output, prepared
 from tcdsl.runtime.cuda.outputs import Outputs, Target
 from tcdsl.runtime.cuda.quick_call import QuickCall, Slots, why_not_quick
-from tcdsl.runtime.cuda.steps import selector
 from tcdsl.runtime.results import Results
+from tcdsl.runtime.selection import selector
 from tcdsl.settings import reader, settings
 
 _debug_setting = reader("TCDSL_DEBUG")

@@ -28,7 +28,8 @@ from tcdsl.codegen.cuda.source import LibraryCall
 from tcdsl.costmodel.matrix_products import SIZES, Matrix, leading_dimension
 from tcdsl.errors import CUDA_FAILED, LIBRARY_MISSING, TCError
 from tcdsl.runtime.cuda import libcuda
-from tcdsl.runtime.cuda.steps import Prepared, Values, selector
+from tcdsl.runtime.cuda.steps import Prepared, Values
+from tcdsl.runtime.selection import selector
 
 _SONAMES = ("libcublasLt.so.13", "libcublasLt.so.12")
 _PACKAGES = ("nvidia/cu13/lib", "nvidia/cublas/lib", "nvidia/cu12/lib")

@@ -20,7 +20,8 @@ from tcdsl.runtime.cuda.libraries import Library
 from tcdsl.runtime.cuda.module import Loaded
 from tcdsl.runtime.cuda.operands import Operand
 from tcdsl.runtime.cuda.outputs import Outputs
-from tcdsl.runtime.cuda.steps import Prepared, Raw, Select, Values, selector
+from tcdsl.runtime.cuda.steps import Prepared, Raw, Values
+from tcdsl.runtime.selection import Select, selector
 from tcdsl.runtime.warm_path import WarmCall, output_signature
 from tcdsl.settings import reader
 

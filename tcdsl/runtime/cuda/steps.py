@@ -9,28 +9,20 @@ memset takes any stream.
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Any, Protocol, TypeAlias
 
 from tcdsl.codegen.cuda.source import Dim3, Launch, Memset
 from tcdsl.records import dataclass
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.maps import MAP_BYTES, MapEncoder
+from tcdsl.runtime.selection import Select, selector
 
 _BUFFER_POINTER, _BUFFER_SIZE = 1, 2  # CU_LAUNCH_PARAM_*
 _VALUE_BYTES = 8
 
 Attributes: TypeAlias = tuple[tuple[int, int], ...]  # CU_FUNC_ATTRIBUTE_* -> value
 Values: TypeAlias = tuple[int, ...]  # a kernel's parameters, in its order
-Select: TypeAlias = Callable[[Sequence[int]], Values]
 Prepared: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]  # what to call, and with what
-
-
-def selector(positions: Sequence[int]) -> Select:
-    """Return a function that gives what stands at *positions* of its argument."""
-    if len(positions) > 1:
-        return itemgetter(*positions)
-    return lambda values: tuple([values[position] for position in positions])
 
 
 class Step:
