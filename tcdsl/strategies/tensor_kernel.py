@@ -41,6 +41,11 @@ from tcdsl.strategies.fragments import (
 from tcdsl.strategies.joint_products import factors_of, pairs_of
 from tcdsl.strategies.one_sum import one_sum
 from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.register_operands import (
+    is_in_registers,
+    with_operand,
+    with_register_operand,
+)
 from tcdsl.strategies.sketch import Sketch, Tensor, Terms, Tile
 from tcdsl.strategies.tensor_blocks import in_swaths, levels_of, with_clusters
 from tcdsl.strategies.tensor_tree import TensorKernel
@@ -63,6 +68,7 @@ ROW_MULTIPLE = 4  # elements of a sum that a vector has
 
 def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKernel:
     """Return the kernel of *problem* that *sketch* says, a *product* on tensor cores."""
+    problem = with_operand(problem)
     whole, members = problem, problem.group.members
     problem, folds = _in_parts(problem, product)
     lead, tiles = product.products[0], product.tiles
@@ -107,7 +113,8 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
         sketch.code, last,
     )  # fmt: skip
     for factor in factors_of(problem, product.terms):
-        kernel = with_copy(kernel, product, factor)
+        with_tile = with_register_operand if is_in_registers(factor.array) else with_copy
+        kernel = with_tile(kernel, product, factor)
     accumulation = accumulation_of(problem, tiles)
     kernel = with_accumulation(kernel, product.products, accumulation) if accumulation else kernel
     return _in_one_sum(kernel, problem, product) if product.is_one_sum else kernel

@@ -1,8 +1,8 @@
 """The loops of a kernel on tensor cores, before they are opened: blocks, steps, what is around.
 
-    for blocks, and the tiles of one:   before
-                                        for steps:  inside
-                                        after; what the last block of a tile does
+for blocks, and the tiles of one:   before
+                                    for steps:  inside
+                                    after; what the last block of a tile does
 """
 
 from collections.abc import Mapping, Sequence

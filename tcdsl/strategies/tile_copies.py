@@ -89,6 +89,17 @@ def with_producer(
     Its dimensions are those of :func:`around_of` for *lead*, one of the *products*, and the *sizes*
     of a tile.  The producer's loop is its own: nothing is shifted.
     """
+    kernel = with_turns(kernel, done, lead)
+    return replace(
+        kernel,
+        inside=in_order((*kernel.inside, done.copy), products, is_shifted=False),
+        levels={**kernel.levels, done.copy: boxed(done.elements, sizes)},
+        staged=(*kernel.staged, done.array),
+    )
+
+
+def with_turns(kernel: TensorKernel, done: Cached | Packed, lead: str) -> TensorKernel:
+    """Return *kernel* with the copy of *done* in its loops over blocks, tiles and steps."""
     step = kernel.step[lead]
     blocks, turns = _blocks_and_turns(kernel)
     outer = [
@@ -100,14 +111,8 @@ def with_producer(
         level = replace(loop[lead], coordinate=Coordinate(time, 0, step.extent))
         outer.append({**loop, done.copy: level})
     own = Coordinate(time, 0, 1, step.extent if turns else 0)
-    return replace(
-        kernel,
-        outer=tuple(outer),
-        step={**kernel.step, done.copy: replace(step, coordinate=own)},
-        inside=in_order((*kernel.inside, done.copy), products, is_shifted=False),
-        levels={**kernel.levels, done.copy: boxed(done.elements, sizes)},
-        staged=(*kernel.staged, done.array),
-    )
+    steps = {**kernel.step, done.copy: replace(step, coordinate=own)}
+    return replace(kernel, outer=tuple(outer), step=steps)
 
 
 def in_order(names: Sequence[str], products: Sequence[str], *, is_shifted: bool) -> tuple[str, ...]:

@@ -264,11 +264,19 @@ def _is_window(subscript: Expr) -> bool:
 
 
 def main_load(scop: Scop, factor: Expr) -> Load:
-    """Return the load of *factor* that is of the most dimensions, none of what is gathered by."""
+    """Return the load of *factor* that is of the most dimensions, none of what is gathered by.
+
+    Of those the one with the most indices for subscripts: a scale s(n, k / 32) has fewer elements.
+    """
     loads = [node for node in walk(factor) if isinstance(node, Load)]
     gathers = _gathers(loads)
     own = [load for load in loads if load not in gathers]
-    return max(own, key=lambda load: (scop.arrays[load.tensor].rank, load.dtype.is_float))
+
+    def size_of(load: Load) -> tuple[int, int, bool]:
+        plain = sum(isinstance(subscript, Index) for subscript in load.subscripts)
+        return scop.arrays[load.tensor].rank, plain, load.dtype.is_float
+
+    return max(own, key=size_of)
 
 
 def _gathers(loads: Sequence[Load]) -> list[Load]:
