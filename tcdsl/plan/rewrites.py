@@ -158,10 +158,12 @@ def _computed_first(scop: Scop, name: str) -> Scop:
 def _outer_factors(scop: Scop, name: str) -> Scop:
     """Return *scop* with the outer factors of *name* after it, the others left where they are.
 
-    *scop* itself if none of the others would be computed first.
+    *scop* itself if none of the others would be computed first, or the product has one operand.
     """
     done = with_outer_factors(scop, name)
-    return done if why_not_computed_first(done, done.by_name[name]) is None else scop
+    own = done.by_name[name]
+    is_product = len(own.reads) > 1 and why_not_computed_first(done, own) is None
+    return done if is_product else scop
 
 
 def in_registers(options: Options) -> frozenset[str]:
