@@ -194,7 +194,7 @@ def with_products_joint() -> Any:
     return patch.object(Evaluator, "seconds", fewer)
 
 
-OTHERS = {
+OTHERS: dict[str, Callable[[], Any]] = {
     "without rewrites": without_rewrites,
     "in registers": partial(with_register_operands, 1e3),
     "stored first": partial(with_register_operands, 1e-3),
