@@ -178,7 +178,10 @@ def is_likely(problem: Problem) -> bool:
     if config is None:
         return False
     own = estimate(_work(elements, config), problem.gpu).seconds
-    return own <= least_seconds(problem, OTHERS)
+    others = OTHERS
+    if in_registers(elements) and tile_simt.TEMPLATE.why_not(problem) is None:
+        others = (tile_simt.TEMPLATE,)  # which is taken where it applies
+    return own <= least_seconds(problem, others)
 
 
 def space(problem: Problem) -> Iterator[TensorConfig]:
