@@ -233,13 +233,24 @@ def _computed(scop: Scop, copy: str, writer: Statement) -> tuple[Scop, Load]:
     load = found[0][1]
     assert isinstance(load, Load)
     if isinstance(new, Select) and _is_zero_with(new.if_true, load):
-        new = new.if_true  # boxes have zeros where the array ends
+        new = new.if_true if _ends_with(scop, writer, main) else new  # where boxes have zeros
     done = replace(old, value=_unrounded(new, scop.arrays[old.write.array].dtype))
     statements = [done if s is old else s for s in scop.statements if s is not writer]
     scop = replace(scop, arrays=arrays, statements=tuple(statements))
     done = with_own_reads(scop, done)
     statements = [done if s.name == copy else s for s in scop.statements]
     return scop.with_statements(tuple(statements)), load
+
+
+def _ends_with(scop: Scop, writer: Statement, main: Expr) -> bool:
+    """Return whether the operand of *writer* ends where the array of its *main* load does.
+
+    What is beyond it is 0 then: elsewhere it may be infinite, which times 0 is not.
+    """
+    assert isinstance(main, Load)
+    ends = dict(zip(writer.indices, scop.arrays[writer.write.array].shape, strict=True)).items()
+    extents = zip(main.subscripts, scop.arrays[main.tensor].shape, strict=True)
+    return all(isinstance(index, Index) and (index.name, end) in ends for index, end in extents)
 
 
 def _unrounded(value: Expr, dtype: DType) -> Expr:

@@ -15,63 +15,13 @@ from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
 from tcdsl.strategies import tensor_configs
 from tcdsl.strategies.templates import tile_mma
 from tcdsl.testing.comparison import check
+from tests.strategies.register_forms import CASES, FORMS, RELU_TO_K, Shapes, Y, source_of
 from tests.strategies.tile_configs import inputs_of, planned
 
 MakeUnit = Callable[..., Any]
-Shapes = list[tuple[int, ...]]
 needs_nvrtc = pytest.mark.skipif(why_no_cuda_compiler() is not None, reason="no NVRTC")
 H200 = load_chip("h200")
 FEW = replace(H200, multiprocessors=4)  # blocks have several tiles
-Y = "-> (bfloat16(M,N) y)"
-INT8 = (
-    f"bfloat16(M,K) x, int8(N,K) w, float(N) s) {Y} {{ y(m,n) +=! x(m,k) * (float(w(n,k)) * s(n))"
-)
-GROUPS = (
-    f"bfloat16(M,K) x, int8(N,K) w, float(N,G) s) {Y}"
-    " { y(m,n) +=! x(m,k) * bfloat16(float(w(n,k)) * s(n, k / 32)) where k in 0:K"
-)
-FORMS = {
-    "int8": INT8,
-    "groups": GROUPS,
-    "int8, turned": f"bfloat16(M,K) x, int8(K,N) w) {Y} {{ y(m,n) +=! x(m,k) * float(w(k,n))",
-    "uint8 beside float16": "half(M,K) x, uint8(N,K) w) -> (y) { y(m,n) +=! x(m,k) * float(w(n,k))",
-    "float8": "bfloat16(K,M) x, float8_e4m3(N,K) w) -> (y) { y(m,n) +=! x(k,m) * w(n,k)",
-    "zero points": (
-        "bfloat16(M,K) x, uint8(N,K) w, uint8(N) z) -> (y)"
-        " { y(m,n) +=! x(m,k) * bfloat16(float(w(n,k)) - float(z(n)))"
-    ),
-    "relu": f"bfloat16(M,K) x, bfloat16(K,N) w) {Y} {{ y(m,n) +=! fmax(x(m,k), 0.0) * w(k,n)",
-    "relu, turned": "half(K,M) x, half(N,K) w) -> (y) { y(m,n) +=! fmax(x(k,m), 0.0) * w(n,k)",
-    "mask": f"bfloat16(M,K) x, bfloat16(K,N) w) {Y} {{ y(m,n) +=! (k <= m ? x(m,k) : 0.0) * w(k,n)",
-    "scale of terms": (
-        "bfloat16(M,K) x, bfloat16(K,N) w, bfloat16(K) r) -> (y)"
-        " { y(m,n) +=! bfloat16(x(m,k) * r(k)) * w(k,n)"
-    ),
-    "cast": "bfloat16(M,K) x, float(N,K) w) -> (y) { y(m,n) +=! x(m,k) * bfloat16(w(n,k))",
-    "batches": (
-        "bfloat16(B,M,K) x, int8(B,N,K) w) -> (y) { y(b,m,n) +=! x(b,m,k) * float(w(b,n,k))"
-    ),
-    "bias after it": (
-        f"bfloat16(M,K) x, int8(N,K) w, float(N) s, float(N) c) {Y}"
-        " { t(m,n) +=! x(m,k) * (float(w(n,k)) * s(n))  y(m,n) = relu(t(m,n) + c(n))"
-    ),
-}  # fmt: skip
-# Of a form, sizes that end within tiles, and within steps.
-CASES: list[tuple[str, Shapes]] = [
-    ("int8", [(100, 256), (192, 256), (192,)]),
-    ("groups", [(9, 288), (80, 288), (80, 9)]),
-    ("zero points", [(5, 400), (80, 400), (80,)]),
-    ("relu", [(100, 200), (200, 136)]),
-    ("int8, turned", [(200, 144), (144, 208)]),
-    ("uint8 beside float16", [(70, 272), (80, 272)]),
-    ("float8", [(272, 72), (80, 272)]),
-    ("relu, turned", [(200, 104), (136, 200)]),
-    ("mask", [(104, 200), (200, 136)]),
-    ("scale of terms", [(70, 136), (136, 80), (136,)]),
-    ("cast", [(70, 136), (80, 136)]),
-    ("batches", [(2, 70, 144), (2, 80, 144)]),
-    ("bias after it", [(40, 160), (72, 160), (72,), (72,)]),
-]
 BY_DEFAULT = 4  # of these cases
 
 
@@ -81,10 +31,6 @@ def _wherever_possible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tcdsl.costmodel.tensor_tiles.HELD_MARGIN", 1e3)
     monkeypatch.setattr(tile_mma, "least_seconds", lambda *_: inf)
     monkeypatch.setattr(tile_mma, "MIN_WORK", 1)
-
-
-def source_of(form: str) -> str:
-    return f"def f({FORMS[form]} }}"
 
 
 def in_registers(unit: Any) -> list[dict[str, Any]]:
@@ -128,6 +74,18 @@ def test_all_values_are_what_they_are(cuda_unit: MakeUnit, emulated: Any) -> Non
     assert program.run([x, w, s], [y]) is None
     exact = w * np.repeat(s, 32, axis=1)
     np.testing.assert_array_equal(y.astype(np.float32), exact.T.astype(x.dtype).astype(np.float32))
+
+
+def test_what_is_beyond_a_sum_is_not_multiplied(cuda_unit: MakeUnit, emulated: Any) -> None:
+    """Boxes bring elements after the last term, which may be infinite, beside zeros."""
+    source = f"def f(bfloat16(M,K) x, bfloat16(N,L) w) {Y} {{ {RELU_TO_K} }}"
+    shapes: Shapes = [(40, 72), (64, 104)]
+    unit = cuda_unit(source, *shapes, gpu=FEW)
+    assert in_registers(unit)
+    (program,) = emulated([unit])
+    x, w = inputs_of(unit, shapes)
+    w[:, 72:] = np.inf
+    check(program, x, w)
 
 
 @pytest.mark.parametrize(
