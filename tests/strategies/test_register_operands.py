@@ -57,8 +57,9 @@ def test_products(cuda_unit: MakeUnit, emulated: Any) -> None:
 
 
 @pytest.mark.slow
-def test_other_products(cuda_unit: MakeUnit, emulated: Any) -> None:
-    check_all(CASES[BY_DEFAULT:], cuda_unit, emulated)
+@pytest.mark.parametrize("case", CASES[BY_DEFAULT:], ids=lambda case: case[0])
+def test_other_products(case: tuple[str, Shapes], cuda_unit: MakeUnit, emulated: Any) -> None:
+    check_all([case], cuda_unit, emulated)
 
 
 def test_all_values_are_what_they_are(cuda_unit: MakeUnit, emulated: Any) -> None:
