@@ -5,8 +5,10 @@
 
 A size is M x N x K.  Of each form: microseconds of ours, of torch.compile, and, where it has other
 kernels, of ours with factors computed where they are multiplied (``plan/rewrites.OF_FACTORS`` left
-out), of ours with a kernel for each product, and of ours with several products in one kernel
-wherever it may have them; and ratios of these to ours.  Results are compared with float64; the
+out), of ours with operands in registers wherever they may be, and nowhere, of ours with a kernel
+for each product, and of ours with several products in one kernel wherever it may have them; and
+ratios of these to ours.  Forms of quantised weights have another peer: the product of bfloat16
+weights, as ``torch.mm`` has it.  Results are compared with float64; the
 second-level cache is written over before each call; times are medians of calls that take turns.
 """
 
@@ -57,6 +59,18 @@ FORMS: dict[str, Form] = {
         lambda m, n, k: [dense(m, k), small_integers(k, n), scales(n)],
         lambda x, w, s: ((x @ w.to(x.dtype)).float() * s).to(x.dtype),
     ),
+    "int8 along": (
+        "bfloat16(M,K) x, int8(N,K) w, float(N) s) -> (bfloat16(M,N) y) "
+        "{ y(m,n) +=! x(m,k) * (float(w(n,k)) * s(n)) }",
+        lambda m, n, k: [dense(m, k), small_integers(n, k), scales(n)],
+        lambda x, w, s: ((x @ w.to(x.dtype).T).float() * s).to(x.dtype),
+    ),
+    "groups": (
+        "bfloat16(M,K) x, int8(N,K) w, float(N,G) s) -> (bfloat16(M,N) y) "
+        "{ y(m,n) +=! x(m,k) * bfloat16(float(w(n,k)) * s(n, k / 32)) where k in 0:K }",
+        lambda m, n, k: [dense(m, k), small_integers(n, k), scales(n, k // 32)],
+        lambda x, w, s: x @ (w.float() * s.float().repeat_interleave(32, 1)).to(x.dtype).T,
+    ),
     "gathered": (
         "bfloat16(V,K) x, int32(M) i, bfloat16(K,N) w) -> (bfloat16(M,N) y) "
         "{ y(m,n) +=! x(i(m),k) * w(k,n) }",
@@ -100,6 +114,14 @@ FORMS: dict[str, Form] = {
         lambda x, w, z: (y := x @ w + z, (y.float() ** 2).sum(1)),
     ),
 }  # fmt: skip
+
+
+# Weights of K x N in bfloat16, made before: what a product of these takes.
+QUANTISED: dict[str, Callable[[Any], Any]] = {
+    "int8": lambda w: w.to(torch.bfloat16),
+    "int8 along": lambda w: w.to(torch.bfloat16).T,
+    "groups": lambda w: w.to(torch.bfloat16).T,
+}
 
 
 def timed(calls: Sequence[Callable[[], object]]) -> list[float]:
@@ -150,6 +172,11 @@ def without_rewrites() -> Any:
     return found
 
 
+def with_register_operands(margin: float) -> Any:
+    """Return a context in which estimates of operands in registers are *margin* times as good."""
+    return patch("tcdsl.costmodel.tensor_tiles.HELD_MARGIN", margin)
+
+
 def with_products_apart() -> Any:
     """Return a context in which each product is a kernel of its own."""
     joint = "tcdsl.strategies.templates.tile_mma.why_not_joint"
@@ -167,8 +194,10 @@ def with_products_joint() -> Any:
     return patch.object(Evaluator, "seconds", fewer)
 
 
-OTHERS = {
+OTHERS: dict[str, Callable[[], Any]] = {
     "without rewrites": without_rewrites,
+    "in registers": partial(with_register_operands, 1e3),
+    "stored first": partial(with_register_operands, 1e-3),
     "products apart": with_products_apart,
     "products in one kernel": with_products_joint,
 }
@@ -193,6 +222,9 @@ def main() -> None:
                     call, _, made = compiled(name, inputs, f"f{number}")
                 if made != templates:
                     others[f"{label} {'+'.join(made)}"] = call
+            if name in QUANTISED:
+                x, w = inputs[:2]
+                others["torch.mm of bfloat16"] = partial(torch.mm, x, QUANTISED[name](w))
             errors = error_of(results, exact), error_of(peer(*inputs), exact)
             us, *rest = timed([own, *others.values()])
             texts = (f"{n} {t:.1f}: {t / us:.2f}" for n, t in zip(others, rest, strict=True))

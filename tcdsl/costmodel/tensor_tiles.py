@@ -5,12 +5,13 @@
 Products are of whole tiles: what lies outside the results takes as long.
 """
 
+from dataclasses import replace
 from math import prod
 from typing import NamedTuple
 
-from tcdsl.costmodel.chip import WARP, Chip, Feature, Unit
+from tcdsl.costmodel.chip import BANK_BYTES, WARP, Chip, Feature, Unit
 from tcdsl.costmodel.copies import BOX_CYCLES, THREAD_CYCLES, late_cycles
-from tcdsl.costmodel.work import Chain, Work
+from tcdsl.costmodel.work import Chain, Work, times
 from tcdsl.records import dataclass
 
 # Of the rate of cuBLAS, which has wgmma: what an H200 reached at most with mma.sync.
@@ -48,6 +49,28 @@ ROWS, COLUMNS, BYTES = 16, 8, 32  # of one instruction; bytes along the terms
 # Of a step, where no other block is there: until the first products, and between matrices.
 STEP_CYCLES, TERMS_CYCLES = 200, 25
 GROUP_CYCLES = 250  # of a step of wgmma
+
+
+# Of an operand that threads compute in registers: what a pair of elements takes but for loads and
+# operations, and a step until its products begin (counted in code, not timed).  Until it is, it is
+# taken where it is predicted to take HELD_MARGIN of the time of what else there is.
+HELD_INSTRUCTIONS, HELD_CYCLES, HELD_MARGIN = 2.0, 150, 0.85
+
+
+class HeldOperand(NamedTuple):
+    """Rows' operand, computed in registers of what has *element_bytes* in memory.
+
+    *operations* of an element, and *loads* from shared memory of two that are neighbours.
+    """
+
+    element_bytes: int
+    operations: int
+    loads: int
+
+    @property
+    def instructions(self) -> float:
+        """Instructions of a pair of elements."""
+        return self.loads + 2 * self.operations + HELD_INSTRUCTIONS
 
 
 class _Parts(NamedTuple):
@@ -93,6 +116,7 @@ class TensorWork:
     cluster: tuple[int, int] = (1, 1)
     # What results take of the second-level cache, where its sectors are written in parts.
     stored: float = 0.0
+    held: HeldOperand | None = None
 
     def work(self, chip: Chip) -> Work:
         """Return the kernel's work."""
@@ -100,11 +124,11 @@ class TensorWork:
         warps = along * across
         steps = -(-self.terms // self.step) * self.turns
         terms = steps * self.step
-        block_lines, results = self._lines(), self.products * self.rows * self.columns  # of a warp
+        block_bytes, results = self._term_bytes(), self.products * self.rows * self.columns
         element_bytes, at_once = self.element_bytes, BYTES // self.element_bytes
         products = float(self.blocks) * warps * results * terms
         loaded = float(self.blocks) * warps * terms * (self.rows + self.columns) * element_bytes
-        copied = float(self.blocks) * terms * block_lines * element_bytes
+        copied = float(self.blocks) * terms * block_bytes
         of_warp = self.rows // ROWS * (self.columns // COLUMNS) * (terms // at_once)
         matrices = self._matrices() * (terms // at_once)
         each = WARP * float(self.blocks) * warps * self.products
@@ -127,6 +151,14 @@ class TensorWork:
             # the columns of all (H100: 690 TFLOP/s), as if they read it once.
             lines = self.factors[0] * self.together * self.rows + self.factors[1] * self.columns
             loaded = float(self.blocks) * warps // self.together * terms * lines * element_bytes
+        if self.held is not None:
+            fragments += self.rows * self.step // WARP // 2 + OPERAND_REGISTERS
+            pairs = float(self.blocks) * warps * self.rows * terms / 2
+            asked += pairs * self.held.instructions
+            lines = self.factors[1] * self.columns
+            loaded = float(self.blocks) * warps // self.together * terms * lines * element_bytes
+            loaded += pairs * self.held.loads * BANK_BYTES
+            chain = replace(chain, cycles=chain.cycles + steps * self._held_cycles(chip, share))
         if self.is_promoted:
             fragments += self.rows * self.columns // WARP
             added = float(self.blocks) * warps * self.rows * self.columns * steps
@@ -136,24 +168,37 @@ class TensorWork:
             share, of_step, loaded, parts_bytes = self._parts(terms)
             chain = Chain(dram_loads=1, cycles=of_step * steps + self._ends())
             fragments += self.rows * self.columns // WARP + SPLIT_REGISTERS
-        return Work(
+        made = Work(
             self.blocks, WARP * (warps + self.is_boxed),
             registers=results // WARP + fragments + OTHER_REGISTERS,
-            shared_bytes=self.stages * self.step * block_lines * element_bytes + parts_bytes,
+            shared_bytes=self.stages * self.step * block_bytes + parts_bytes,
             read_bytes=self.operand_bytes,
             written_bytes=self.result_bytes,
             l2_bytes=crossing * copied + max(self.result_bytes, self.stored) + self.chunk_bytes,
             shared_traffic_bytes=loaded + copied,
             operations=((self.unit, products / share),),
             instructions=instructions + asked,
-            in_flight_bytes=(self.stages - 1) * self.step * block_lines * element_bytes
-            / (WARP * warps),
+            in_flight_bytes=(self.stages - 1) * self.step * block_bytes / (WARP * warps),
             chain=chain,
             is_tiled=True,
             cluster=prod(self.cluster),
             launches=2 if self.chunk_bytes and not self.finishing else 1,
             finish=self._finish(chip) if self.chunk_bytes else Chain(),
         )  # fmt: skip
+        return made if self.held is None else times(made, 1 / HELD_MARGIN)
+
+    def _held_cycles(self, chip: Chip, share: float) -> float:
+        """Return the cycles of a step in which threads of its only group do not multiply.
+
+        One group computes its part while another one multiplies.
+        """
+        assert self.held is not None
+        if prod(self.warps) > self.together:
+            return HELD_CYCLES
+        a_cycle = share * chip.rate(self.unit) / (chip.multiprocessors * chip.clock_hz)
+        products = self.together * self.rows * self.columns * self.step / a_cycle
+        own = self.rows * self.step / 2 / WARP * self.held.instructions
+        return HELD_CYCLES + min(own, products)
 
     def _matrices(self) -> int:
         """Return how many instructions load the matrices of one instruction's terms."""
@@ -194,14 +239,16 @@ class TensorWork:
         if self.is_promoted and prod(self.warps) > self.together:
             own += PROMOTED_CYCLES
         latency = BOX_CYCLES if self.is_boxed else THREAD_CYCLES
-        step_bytes = self._lines() * self.step * self.element_bytes
+        step_bytes = self._term_bytes() * self.step
         waiting = -(-self.terms // self.step) * self.turns - 1
         return waiting * late_cycles(step_bytes, self.stages, own, latency)
 
-    def _lines(self) -> int:
-        """Return how many lines the tiles of a step have."""
+    def _term_bytes(self) -> int:
+        """Return the bytes that the tiles of a step have of each term."""
         (along, across), (of_rows, of_columns) = self.warps, self.factors
-        return of_rows * along * self.rows + of_columns * across * self.columns
+        of_row = self.element_bytes if self.held is None else self.held.element_bytes
+        lines = of_rows * along * self.rows, of_columns * across * self.columns
+        return of_row * lines[0] + self.element_bytes * lines[1]
 
     def _ends(self) -> float:
         stored = RESULT_CYCLES * self.stores * prod(self.warps) * self.rows * self.columns

@@ -10,6 +10,8 @@ Loads that do not depend on one another belong to no chain: ``in_flight_bytes`` 
 them a thread has on their way at once.
 """
 
+from dataclasses import replace
+
 from tcdsl.costmodel.chip import Chip, Unit
 from tcdsl.records import dataclass
 
@@ -68,6 +70,18 @@ class Work:
     @property
     def dram_bytes(self) -> float:
         return self.read_bytes + self.written_bytes
+
+
+def times(work: Work, factor: float) -> Work:
+    """Return *work* with *factor* times what each block moves, computes and waits for."""
+    chain = replace(work.chain, cycles=factor * work.chain.cycles)
+    return replace(
+        work, chain=chain, read_bytes=factor * work.read_bytes,
+        written_bytes=factor * work.written_bytes, l2_bytes=factor * work.l2_bytes,
+        shared_traffic_bytes=factor * work.shared_traffic_bytes,
+        operations=tuple((unit, factor * count) for unit, count in work.operations),
+        instructions=factor * work.instructions,
+    )  # fmt: skip
 
 
 def chain_seconds(chain: Chain, chip: Chip) -> float:

@@ -66,7 +66,7 @@ from tcdsl.strategies.requested import written_out
 from tcdsl.strategies.sketch import Sketch, nested
 from tcdsl.strategies.stencils import with_tiles
 from tcdsl.strategies.template import Choice
-from tcdsl.strategies.tensor_kernel import TensorKernel
+from tcdsl.strategies.tensor_tree import TensorKernel
 
 SMALL = 16  # of the second-level cache, what a kernel may touch and leave it as it is
 BACKWARDS = "reversed block order: what the kernel before touched last is still in the cache"

@@ -48,7 +48,8 @@ from tcdsl.strategies.tensor_types import is_split
 class Rewrite:
     """See the module's docstring; a site is the name of a statement or of an array.
 
-    *instead*: another way to the same end, which is taken where it is as fast.
+    *instead*: another way to the same end, which is taken where it is as fast.  *stores_factors*:
+    it stores what a product may compute in registers, as it does *instead*, if there is that.
     """
 
     name: str
@@ -57,11 +58,16 @@ class Rewrite:
     apply: Callable[[Scop, str], Scop]
     is_reassociating: bool = False  # only where options.is_reassociated
     instead: Callable[[Scop, str], Scop] | None = None
+    stores_factors: bool = False
 
-    def ways(self, scop: Scop, site: str) -> list[Scop]:
-        """Return what may become of *scop* at *site*, the best of equally fast ones first."""
+    def ways(self, scop: Scop, site: str, *, in_registers: bool = False) -> list[Scop]:
+        """Return what may become of *scop* at *site*, the best of equally fast ones first.
+
+        :arg in_registers: whether factors there are asked for in registers, so that none is stored.
+        """
         other = scop if self.instead is None else self.instead(scop, site)
-        return [*([] if other is scop else [other]), self.apply(scop, site)]
+        ways = [] if other is scop else [other]
+        return ways if in_registers and self.stores_factors else [*ways, self.apply(scop, site)]
 
 
 def _arg_reductions(scop: Scop) -> list[str]:
@@ -149,6 +155,23 @@ def _computed_first(scop: Scop, name: str) -> Scop:
     return computed_first(scop, name) if reason is None else scop
 
 
+def _outer_factors(scop: Scop, name: str) -> Scop:
+    """Return *scop* with the outer factors of *name* after it, the others left where they are.
+
+    *scop* itself if none of the others would be computed first, or the product has one operand.
+    """
+    done = with_outer_factors(scop, name)
+    own = done.by_name[name]
+    is_product = len(own.reads) > 1 and why_not_computed_first(done, own) is None
+    return done if is_product else scop
+
+
+def in_registers(options: Options) -> frozenset[str]:
+    """Return the statements whose operands *options* ask for in registers."""
+    asked = (own for own in asked_for(options).items() if own[1].get("in_registers"))
+    return frozenset(name for kernel, _ in asked for name in kernel.split("+"))
+
+
 def _narrowable(scop: Scop) -> list[str]:
     """Return products by the first of those that share factors; all of them first."""
     found = [names[0] for names in narrowed_together(scop)]
@@ -175,6 +198,8 @@ OF_FACTORS = (
         lambda scop, name: why_not_outer(scop, scop.by_name[name]),
         lambda scop, name: _computed_first(with_outer_factors(scop, name), name),
         is_reassociating=True,
+        instead=_outer_factors,
+        stores_factors=True,
     ),
     Rewrite(
         "a sum for each product",
@@ -195,6 +220,7 @@ OF_FACTORS = (
         _products,
         lambda scop, name: why_not_computed_first(scop, scop.by_name[name]),
         computed_first,
+        stores_factors=True,
     ),
 )
 REWRITES = (

@@ -19,7 +19,14 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options, is_reassociated
 from tcdsl.plan.library_rewrite import library_rewrites
 from tcdsl.plan.moves import Merge, NoMerge, in_order, merged, merges
-from tcdsl.plan.rewrites import OF_FACTORS, REWRITES, along_terms, of_parts, rewrites_by_options
+from tcdsl.plan.rewrites import (
+    OF_FACTORS,
+    REWRITES,
+    along_terms,
+    in_registers,
+    of_parts,
+    rewrites_by_options,
+)
 from tcdsl.plan.state import Evaluator, State
 from tcdsl.poly.scop import Scop
 from tcdsl.records import dataclass
@@ -97,6 +104,7 @@ def with_rewrites(
     # A library's call is for the product as it is: of planes it would be none.
     others = (*REWRITES, *library_rewrites(options, gpu), *of_parts(options, gpu))
     along = along_terms(options)
+    kept = in_registers(options)
     every = (along, *OF_FACTORS, *asked, along, *others) if options.fuse != "none" else asked
     for rewrite in every:
         if rewrite.is_reassociating and not is_reassociated(options):
@@ -105,13 +113,17 @@ def with_rewrites(
             if (reason := rewrite.why_not(scop, site)) is not None:
                 tried += [Tried(rewrite.name, site, reason)] if rewrite in asked else []
                 continue
-            ways = [_made(planned, way, options, gpu) for way in rewrite.ways(scop, site)]
+            is_kept = site in kept and rewrite.stores_factors
+            found = rewrite.ways(scop, site, in_registers=is_kept)
+            ways = [_made(planned, way, options, gpu) for way in found]
+            if not ways:
+                continue
             least = min(one.seconds for one in ways)
             way = next(one for one in ways if one.seconds <= ALIKE * least)
             other, seconds = way.grouped, (_seconds(best, options, gpu), way.seconds)
             # What a kernel less neither stores nor loads is only a part of what the estimate knows.
             worth = 1.0 if len(other.groups) < len(best.groups) else WORTH
-            is_better = seconds[1] < worth * seconds[0]
+            is_better = is_kept or seconds[1] < worth * seconds[0]
             tried.append(Tried(rewrite.name, site, _compared(*seconds, is_better=is_better)))
             if is_better:
                 record(rewrite.name, scop := way.scop, notes=[site])

@@ -203,6 +203,8 @@ class Mapped:
 
     def is_collective_read(self, statement: Statement, access: Access, axis: int) -> bool:
         """Return whether all threads along *axis* take part in this read, each with its own."""
+        if access.array == statement.register_operand:
+            return axis == 0
         return (
             statement.kind is Kind.FOLD
             and any(access is read for read in statement.reads)

@@ -13,7 +13,8 @@ what one is ahead of the other.  With element q at q % S two dependences cross r
 
 Products go on after they were issued; those of q are done when those of q + 1 have been issued and
 all but these are waited for, so that q - 1 is released after q: the producer is S - 1 ahead.
-Those that threads wait for in the step (float32 in parts) are released in it.
+Those that threads wait for in the step are released in it: float32 in parts, and products of
+operands in registers.
 
 Events are derived here and checked by :func:`why_not_pipelined`: nothing else crosses roles, both
 meet the same iterations from 0 on without gaps (a stage's uses are told apart by their parity), and
@@ -81,9 +82,12 @@ class Pipeline:
 def _is_unfinished(mapped: Mapped, name: str) -> bool:
     """Return whether *name* goes on after it was issued: products of four warps.
 
-    Promoted ones are added to their sums by the threads, which wait for them.
+    Promoted ones are added to their sums by the threads, which wait for them; and so they do before
+    they change an operand in registers.
     """
-    return not mapped.scop.by_name[name].is_promoted and mapped.together(name) > WARP
+    statement = mapped.scop.by_name[name]
+    is_waited_for = statement.is_promoted or bool(statement.register_operand)
+    return not is_waited_for and mapped.together(name) > WARP
 
 
 def pipeline_of(mapped: Mapped, placements: Placements) -> Pipeline | None:

@@ -190,7 +190,7 @@ class _Kernel:
             if ring is not None and ring.dim == dim:
                 dims.append(LocalDim(0, ((1, ring.buffers),), ring.buffers))
                 continue
-            kept = [use for use in uses if not self._is_lane(use, dim)]
+            kept = [u for u in uses if not self._is_lane(u, dim) and not _is_operand(u)]
             axes = [a for a in self.mapped.axes if self._all_mapped(kept, a)]
             folds = [s for s, _ in kept if s.kind is Kind.FOLD]
             stride = max(map(self.mapped.fold_stride, folds), default=1)
@@ -240,7 +240,9 @@ class _Kernel:
     def _has_literal_indices(self, uses: Uses, outer: Sequence[Loop], ring: Ring | None) -> bool:
         """Return whether unrolled loops determine the index, with what is constant."""
         for statement, access in uses:
-            if self._has_known_digits((statement, access), outer):
+            if _is_operand((statement, access)) or self._has_known_digits(
+                (statement, access), outer
+            ):
                 continue
             relation = access.relation if ring is None else _in_turn(access.relation, ring)
             for dim in reversed(range(relation.dim(isl.dim_type.out))):
@@ -428,6 +430,12 @@ class _Kernel:
         is_column |= array.name in self.staged and array.name in self.large
         vector = VECTOR_BYTES // array.dtype.size_bytes
         return replace(placement, padding=vector if is_column and _padding(array, dims) else 0)
+
+
+def _is_operand(use: tuple[Statement, Access]) -> bool:
+    """Return whether *use* is an instruction's, of all that the threads of a warp have."""
+    statement, access = use
+    return access.array == statement.register_operand
 
 
 def _in_turn(elements: isl.Map, ring: Ring) -> isl.Map:

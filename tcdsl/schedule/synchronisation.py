@@ -453,7 +453,8 @@ def _why_not_own(mapped: Mapped, edge: Dependence, axis: int, placements: Placem
     if from_ is None:
         is_everywhere = is_replicated(source, placements)
         return None if is_everywhere else f"one thread alone runs {source.name}"
-    if sink.kind is Kind.FOLD and axis in mapped.fold_axes(sink):
+    reads = (read for read in sink.reads if read.array == edge.array)
+    if any(mapped.is_collective_read(sink, read, axis) for read in reads):
         return None
     if to is None:
         return f"all threads run {sink.name}"

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tcdsl.costmodel.chip import WARP, Chip
-from tcdsl.costmodel.locality import stride_divisors
+from tcdsl.costmodel.locality import array_strides, stride_divisors
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
 from tcdsl.poly.scop import Array
 from tcdsl.records import dataclass
@@ -26,6 +26,7 @@ ROWS, COLUMNS = 16, 8  # of one instruction
 HALF = 8  # rows of a fragment between a thread's two pairs
 PAIR = 2  # results of a thread that are neighbours
 COPIES = (16, 8, 4)  # bytes that one copy may move
+BOX_BYTES, BOX_RANK = 16, 5  # strides of a box's array are multiples of; its most dimensions
 QUAD = 4  # threads that have a row of eight columns, and exchange what they have of four of these
 X, Y, Z = 0, 1, 2
 
@@ -142,11 +143,40 @@ def multiplied(tiles: WarpTiles, row: At, column: At, term: At) -> list[Level]:
     return [*warps(row, column, tiles), *own, lane(row, column)]
 
 
+def operand_held(tiles: WarpTiles, row: At, term: At) -> list[Level]:
+    """Return the loops of a statement on the first operand, as threads have it for products.
+
+    Of 16 x 16 elements a thread has pairs of terms, eight apart, of two rows, eight apart.
+    """
+    pairs, count = COLUMNS // PAIR, tiles.warp_rows
+    thread = AffineCoordinate(((pairs, row.digit(1, HALF)), (1, term.digit(PAIR, pairs))))
+    slots = (row, HALF, tiles.rows // HALF), (term, COLUMNS, tiles.step // COLUMNS)
+    return [
+        Level(LoopKind.THREAD, row.digit(tiles.rows, count), count, Z, count),
+        Level(LoopKind.THREAD, thread, WARP, X, WARP),
+        *(Level(LoopKind.UNROLL, at.digit(div, size), size) for at, div, size in slots),
+        Level(LoopKind.LANES, term.digit(1, PAIR), PAIR),
+    ]
+
+
 def vector_of(array: Array) -> int:
     """Return how many elements of *array* a copy may move at once, 1 if only one."""
     *strides, _ = stride_divisors(array)
     counts = [size // array.dtype.size_bytes for size in COPIES]
     return next((n for n in counts if n > 1 and not any(s % n for s in strides)), 1)
+
+
+def why_no_box(array: Array) -> str | None:
+    """Return why no copies of whole boxes bring *array*, or None."""
+    if array.rank > BOX_RANK:
+        return f"{array.name} has too many dimensions"
+    plain = (*array.origin, *(array.strides or array.shape[1:]))
+    if any(not isinstance(n, int) for n in plain):
+        return f"{array.name} has no plain strides"
+    *strides, _ = (n * array.dtype.size_bytes for n in array_strides(array))
+    if any(n <= 0 or n % BOX_BYTES for n in strides):
+        return f"strides of {array.name} are no multiples of {BOX_BYTES} bytes"
+    return None
 
 
 def copied(

@@ -45,7 +45,8 @@ from tcdsl.strategies.sketch import Bands, Layout, Sketch
 from tcdsl.strategies.sketch_rewrites import apply
 from tcdsl.strategies.template import Choice
 from tcdsl.strategies.templates import last_block
-from tcdsl.strategies.tensor_kernel import TensorKernel, tensor_kernel
+from tcdsl.strategies.tensor_kernel import tensor_kernel
+from tcdsl.strategies.tensor_tree import TensorKernel
 from tcdsl.strategies.transposition import transposing_kernel
 from tcdsl.strategies.work import along_axes, seconds_of, work_of
 

@@ -35,18 +35,10 @@ from tcdsl.strategies.implicit_product import (
 )
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Implicit, Sketch, Tile
-from tcdsl.strategies.tensor_kernel import (
-    TensorKernel,
-    accumulation_of,
-    ahead_of,
-    along,
-    around_of,
-    in_order,
-    in_swaths,
-    levels_of,
-    with_accumulation,
-    with_producer,
-)
+from tcdsl.strategies.tensor_blocks import in_swaths, levels_of
+from tcdsl.strategies.tensor_kernel import accumulation_of, with_accumulation
+from tcdsl.strategies.tensor_tree import TensorKernel
+from tcdsl.strategies.tile_copies import ahead_of, along, around_of, in_order, with_producer
 
 
 def classes_for(problem: Problem, chunks: int) -> Classes:

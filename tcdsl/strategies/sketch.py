@@ -150,7 +150,7 @@ class Tensor:
     adds these up, and computes what else there is of the sums.  If the products are *is_one_sum*,
     the steps of each follow those of the one before it.  Columns *in_planes* have parts in memory.
     The blocks of a *cluster* have neighbouring tiles of rows and columns, and copy what several of
-    them read once, a part each, to all of these.
+    them read once, a part each, to all of these.  The operand of rows may be *in_registers*.
     """
 
     row: Axis
@@ -166,6 +166,7 @@ class Tensor:
     is_one_sum: bool = False
     in_planes: bool = False
     cluster: tuple[int, int] = (1, 1)
+    in_registers: bool = False
 
     @property
     def products(self) -> tuple[str, ...]:

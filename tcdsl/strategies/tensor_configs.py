@@ -20,10 +20,13 @@ from tcdsl.strategies.tensor_operands import (
     are_columns_in_planes,
     axes_of,
     has_whole_atoms,
+    has_whole_lines,
     holds_columns,
+    in_registers,
     is_boxed,
     is_in_parts,
     operands_of,
+    step_of,
     why_not_whole_rows,
 )
 
@@ -76,6 +79,7 @@ class TensorConfig:
     # Blocks of a cluster along rows, and along columns: what they read alike each copies a part of.
     cluster_rows: int = 1
     cluster_columns: int = 1
+    in_registers: bool = False  # rows' operand is computed there (register_operands.py)
 
     @property
     def cluster(self) -> tuple[int, int]:
@@ -99,7 +103,8 @@ def configs_of(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
             step = BOX_BYTES_A_LINE // element.size_bytes
             yield TensorConfig(*shape, step, stages, WARPS, BOXES, swath)
         return
-    is_whole = all(why_not_whole_rows(one) is None for one in each)
+    held = in_registers(problem)
+    is_whole = all(why_not_whole_rows(one) is None for one in each) and not held
     most = (MOST_DOUBLES if element.size_bytes == 8 else MOST_SUMS) // sums
     shapes = [shape for shape in SHAPES if is_whole and prod(shape[:2]) <= most]
     for shape, step, stages in product(shapes, STEPS, STAGES):
@@ -111,13 +116,15 @@ def configs_of(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
         for shape, stages in product(shapes, GROUP_STAGES):
             yield TensorConfig(*shape, GROUP_STEP, stages, WARPS)
     if all(map(is_boxed, each)):
-        step = BOX_BYTES_A_LINE // element.size_bytes
+        step = step_of(problem)
         of_several = JOINT_SHAPES if sums > 1 else ()
         shapes = [shape for shape in (*BOX_SHAPES, *of_several) if prod(shape[:2]) <= most]
         shapes = [s for s in shapes if all(has_whole_atoms(one, s[1]) for one in each)]
+        shapes = [s for s in shapes if has_whole_lines(problem, s[0] * s[2])]
         for shape, stages in product(shapes, BOX_STAGES):
             swath = _swath(each, shape[0] * shape[2])
-            yield (plain := TensorConfig(*shape, step, stages, WARPS, BOXES, swath))
+            plain = TensorConfig(*shape, step, stages, WARPS, BOXES, swath, in_registers=held)
+            yield plain
             if (own := _swath_in_turn(each, plain)) > 0:
                 yield replace(plain, swath=own, is_persistent=True)
 
@@ -127,7 +134,12 @@ def in_clusters(problem: Problem, config: TensorConfig) -> Iterator[TensorConfig
     axes = axes_of(problem)
     assert axes is not None
     is_open = any(map(problem.is_open, axes[:2]))
-    if is_open or is_in_parts(problem) or not problem.gpu.has(Feature.CLUSTERS):
+    if (
+        is_open
+        or is_in_parts(problem)
+        or in_registers(problem)
+        or not problem.gpu.has(Feature.CLUSTERS)
+    ):
         return
     for cluster in CLUSTERS:
         by_rows, by_columns = cluster

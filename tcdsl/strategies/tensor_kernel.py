@@ -14,9 +14,8 @@ each has a chunk of the terms, and what it stores is added up after the kernel (
 last block of each tile, with what else is computed of the sums (*last*, ``schedule/stitching``).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import field, replace
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import islpy as isl
 
@@ -25,41 +24,33 @@ from tcdsl.poly.loop_tree import (
     AffineCoordinate,
     AnyCoordinate,
     Coordinate,
-    Leaf,
-    Loop,
     LoopKind,
-    Node,
-    sequence,
-    statements_of,
 )
-from tcdsl.poly.scop import PRODUCER, Accumulation, Scop
-from tcdsl.records import dataclass
-from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read
-from tcdsl.rewrites.scop.packing import Packed
+from tcdsl.poly.scop import Accumulation, Scop
 from tcdsl.rewrites.scop.padding import Spans, padded
 from tcdsl.rewrites.scop.rfactor import Partial, coordinate_name, initialisation, rfactor
 from tcdsl.schedule.fusion import textual
-from tcdsl.schedule.nesting import Nester
-from tcdsl.schedule.plan import DEFAULT_CODE, Code
 from tcdsl.strategies.assembly import Assembly, Chunk
 from tcdsl.strategies.fragments import (
     At,
     Level,
     WarpTiles,
-    X,
-    Y,
-    Z,
-    boxed,
-    copied,
     held,
     multiplied,
-    vector_of,
 )
-from tcdsl.strategies.joint_products import Factor, factors_of, pairs_of
+from tcdsl.strategies.joint_products import factors_of, pairs_of
 from tcdsl.strategies.one_sum import one_sum
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import OuterLoop, Sketch, Tensor, Terms, Tile
+from tcdsl.strategies.register_operands import (
+    is_in_registers,
+    with_operand,
+    with_register_operand,
+)
+from tcdsl.strategies.sketch import Sketch, Tensor, Terms, Tile
+from tcdsl.strategies.tensor_blocks import in_swaths, levels_of, with_clusters
+from tcdsl.strategies.tensor_tree import TensorKernel
 from tcdsl.strategies.tensor_types import is_split, is_truncated
+from tcdsl.strategies.tile_copies import with_copy
 from tcdsl.strategies.tile_folds import (
     Fold,
     folded,
@@ -75,70 +66,9 @@ from tcdsl.strategies.tile_folds import (
 ROW_MULTIPLE = 4  # elements of a sum that a vector has
 
 
-@dataclass(frozen=True, eq=False)
-class TensorKernel:
-    """A contraction's kernel before its loops are opened."""
-
-    scop: Scop
-    name: str  # the contraction's statement: the first of several
-    outer: tuple[Mapping[str, Level], ...]  # over blocks, and the tiles of one
-    step: Mapping[str, Level]  # around the copies and the product; none: in one step
-    before: tuple[tuple[str, ...], ...]  # the accumulators' initialisations, each in one nest
-    inside: tuple[str, ...]
-    after: tuple[tuple[str, ...], ...]  # in one nest each
-    levels: Mapping[str, Sequence[Level]]
-    staged: tuple[str, ...]  # tiles that asynchronous copies bring
-    buffers: int = 1  # iterations that these have room for at least
-    why: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()  # what is to be done after the kernel: sums over chunks
-    template: str = "tile_mma"
-    config: Mapping[str, Any] = field(default_factory=dict)
-    code: Code = DEFAULT_CODE
-    last: tuple[tuple[str, ...], ...] = ()  # what the last block of a tile does, each in one nest
-
-    def tree(self, nester: Nester) -> Node:
-        """Return the loops."""
-        inside: Node = sequence([self._nest([name], nester) for name in self.inside])
-        before, after = (
-            [self._nest(names, nester) for names in nests] for nests in (self.before, self.after)
-        )
-        steps = _loop(self.step, inside, nester) if self.step else inside
-        tree = sequence([*before, steps, *after])
-        around = self.outer
-        if self.last:
-            around, chunks = self.outer[:-1], self.outer[-1]
-            own = sequence([self._nest(names, nester) for names in self.last])
-            tree = sequence([_loop(chunks, tree, nester), _last(own, chunks[self.name], nester)])
-        for levels in reversed(around):
-            tree = _loop(levels, tree, nester)
-        return tree
-
-    def _nest(self, names: Sequence[str], nester: Nester) -> Node:
-        """Return the statements *names* in the same loops, which their axes align."""
-        node: Node = sequence([Leaf(name) for name in names])
-        for depth in reversed(range(len(self.levels[names[0]]))):
-            node = _loop({name: self.levels[name][depth] for name in names}, node, nester)
-        return node
-
-
-def _loop(levels: Mapping[str, Level], body: Node, nester: Nester) -> Loop:
-    """Return the loop of *levels* around *body*."""
-    level = next(iter(levels.values()))
-    coordinates: Mapping[str, AnyCoordinate] = {n: own.coordinate for n, own in levels.items()}
-    extent = max(own.extent for own in levels.values())
-    name = nester.fresh_name(str(level.kind))
-    width, cluster = level.width, level.cluster
-    return Loop(name, coordinates, level.kind, body, extent, 0, level.axis, width, cluster)
-
-
-def _last(body: Node, chunks: Level, nester: Nester) -> Loop:
-    """Return the loop that the last of the blocks of *chunks* runs."""
-    nowhere = {name: AffineCoordinate(()) for name in statements_of(body)}
-    return Loop(nester.fresh_name("last"), nowhere, LoopKind.LAST, body, 1, width=chunks.width)
-
-
 def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKernel:
     """Return the kernel of *problem* that *sketch* says, a *product* on tensor cores."""
+    problem = with_operand(problem)
     whole, members = problem, problem.group.members
     problem, folds = _in_parts(problem, product)
     lead, tiles = product.products[0], product.tiles
@@ -183,7 +113,8 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
         sketch.code, last,
     )  # fmt: skip
     for factor in factors_of(problem, product.terms):
-        kernel = _with_copy(kernel, product, factor)
+        with_tile = with_register_operand if is_in_registers(factor.array) else with_copy
+        kernel = with_tile(kernel, product, factor)
     accumulation = accumulation_of(problem, tiles)
     kernel = with_accumulation(kernel, product.products, accumulation) if accumulation else kernel
     return _in_one_sum(kernel, problem, product) if product.is_one_sum else kernel
@@ -427,105 +358,6 @@ def _at(scop: Scop, name: str, indices: Sequence[str]) -> list[At]:
     return [At(scop.by_name[name].indices.index(index)) for index in indices]
 
 
-def _with_copy(kernel: TensorKernel, product: Tensor, factor: Factor) -> TensorKernel:
-    """Return *kernel* with the *factor* of products from a tile, and what fills that."""
-    (lead, number), array = factor.uses[0], factor.array
-    around = {
-        name: tuple(coordinate for coordinate, _ in around_of(kernel, name))
-        for name, _ in factor.uses
-    }
-    only = {kernel.scop.by_name[name].reads[n].subscripts for name, n in factor.uses}
-    tile = Buffer(f"{array}.tile{number}{lead}", is_padded=True)
-    cached = cache_read(kernel.scop, array, around, tile, only)
-    if product.boxes:
-        copy = replace(cached.scop.by_name[cached.copy], role=PRODUCER)
-        own = (copy if s.name == copy.name else s for s in cached.scop.statements)
-        kernel = replace(kernel, scop=cached.scop.with_statements(tuple(own)))
-        return with_producer(kernel, cached, cached.sizes, lead, product.products)
-    ahead = ahead_of(kernel.step[lead], cached.outer[-1], product.stages - 1)
-    is_shifted = product.tiles.together > 1
-    outer = [
-        {**loop, cached.copy: along(loop[lead], cached.outer[depth])}
-        for depth, loop in enumerate(kernel.outer)
-    ]
-    lines = [d for d, size in enumerate(cached.sizes) if size > 1]
-    line, within = (At(cached.elements[d]) for d in lines)
-    sizes, vector = [cached.sizes[d] for d in lines], vector_of(kernel.scop.arrays[array])
-    return replace(
-        kernel,
-        scop=cached.scop,
-        outer=tuple(outer),
-        step={**kernel.step, cached.copy: ahead},
-        inside=in_order((*kernel.inside, cached.copy), product.products, is_shifted=is_shifted),
-        levels={**kernel.levels, cached.copy: copied(line, within, sizes, product.tiles, vector)},
-        staged=(*kernel.staged, cached.array),
-    )
-
-
-def around_of(kernel: TensorKernel, name: str) -> list[tuple[AnyCoordinate, int]]:
-    """Return the coordinates of a tile's copy and their extents: blocks, and the step's number.
-
-    They are those of the product *name*.  The number of a step runs on over the tiles of a block.
-    """
-    step = kernel.step[name]
-    blocks, turns = _blocks_and_turns(kernel)
-    own: list[tuple[AnyCoordinate, int]]
-    own = [(loop[name].coordinate, loop[name].extent) for loop in blocks]
-    if not turns:
-        return [*own, (step.coordinate, step.extent)]
-    (turn,) = (loop[name] for loop in turns)
-    time = AffineCoordinate(((step.extent, turn.coordinate), (1, step.coordinate)))
-    return [*own, (time, turn.extent * step.extent)]
-
-
-def _blocks_and_turns(
-    kernel: TensorKernel,
-) -> tuple[list[Mapping[str, Level]], list[Mapping[str, Level]]]:
-    """Return the loops over blocks, and those over the tiles of one."""
-    is_block = [loop[kernel.name].kind is LoopKind.BLOCK for loop in kernel.outer]
-    blocks = [loop for loop, own in zip(kernel.outer, is_block, strict=True) if own]
-    return blocks, [loop for loop, own in zip(kernel.outer, is_block, strict=True) if not own]
-
-
-def with_producer(
-    kernel: TensorKernel,
-    done: Cached | Packed,
-    sizes: Sequence[int],
-    lead: str,
-    products: Sequence[str],
-) -> TensorKernel:
-    """Return *kernel*, whose scop has the copy of *done*, with that copy as a producer's.
-
-    Its dimensions are those of :func:`around_of` for *lead*, one of the *products*, and the *sizes*
-    of a tile.  The producer's loop is its own: nothing is shifted.
-    """
-    step = kernel.step[lead]
-    blocks, turns = _blocks_and_turns(kernel)
-    outer = [
-        {**loop, done.copy: along(loop[lead], done.outer[depth])}
-        for depth, loop in enumerate(blocks)
-    ]
-    time = done.outer[len(blocks)]
-    for loop in turns:
-        level = replace(loop[lead], coordinate=Coordinate(time, 0, step.extent))
-        outer.append({**loop, done.copy: level})
-    own = Coordinate(time, 0, 1, step.extent if turns else 0)
-    return replace(
-        kernel,
-        outer=tuple(outer),
-        step={**kernel.step, done.copy: replace(step, coordinate=own)},
-        inside=in_order((*kernel.inside, done.copy), products, is_shifted=False),
-        levels={**kernel.levels, done.copy: boxed(done.elements, sizes)},
-        staged=(*kernel.staged, done.array),
-    )
-
-
-def in_order(names: Sequence[str], products: Sequence[str], *, is_shifted: bool) -> tuple[str, ...]:
-    """Return the statements of a step: copies first, unless products go on meanwhile."""
-    copies = [name for name in names if name not in products]
-    return (*products, *copies) if is_shifted else (*copies, *products)
-
-
 def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:
     """Return the loops over blocks."""
     cut = zip((product.column, product.row), reversed(product.tiles.block), strict=True)
@@ -538,64 +370,8 @@ def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:
         chunk = Chunk({problem.lead: product.terms[0].term}, product.chunk, is_dealt, run)
     loops = Assembly(problem.group, problem.shapes, problem.gpu, own, chunk=chunk).block_loops()
     lead, swath = problem.lead, (product.swath, product.in_turn)
-    found = (_in_clusters(levels_of(loop), problem, product) for loop in loops)
+    found = (with_clusters(levels_of(loop), problem, product) for loop in loops)
     return [part for loop in found for part in in_swaths(loop, lead, product.row[lead], *swath)]
-
-
-def _position(level: Level) -> int | None:
-    """Return which dimension *level* is over, None if it is over several."""
-    return level.coordinate.position if isinstance(level.coordinate, Coordinate) else None
-
-
-def _in_clusters(loop: dict[str, Level], problem: Problem, product: Tensor) -> dict[str, Level]:
-    """Return *loop* over blocks, with whole clusters of them."""
-    level = loop[problem.lead]
-    axes = zip((product.row, product.column), product.cluster, strict=True)
-    found = (n for axis, n in axes if _position(level) == axis[problem.lead])
-    if (size := next(found, 1)) == 1:
-        return loop
-    count = -(-level.extent // size) * size
-    return {
-        name: replace(own, extent=count, width=count, cluster=size) for name, own in loop.items()
-    }
-
-
-def in_swaths(
-    loop: dict[str, Level], lead: str, row: int, size: int, in_turn: bool
-) -> Iterator[dict[str, Level]]:
-    """Yield *loop*, or where it is over tiles of rows and blocks have these in swaths, its digits.
-
-        x: tile of rows % 8     y: tile of columns     z: tile of rows / 8
-
-    Blocks start in the order of x, y, z: those that run at once share rows and columns in caches.
-    Where tiles are taken *in_turn*, a block has those of all z.
-
-    :arg row: the dimension of *lead* whose tiles are in swaths of a *size*, 1: in none.
-    """
-    level = loop[lead]
-    if size == 1 or level.coordinate.position != row:
-        yield loop if size == 1 else {n: replace(own, axis=Y) for n, own in loop.items()}
-        return
-    count = -(-level.extent // size)
-    digits = ((Z, count, size, 0), (X, size, 1, size)) if count > 1 else ((X, size, 1, size),)
-    for axis, extent, div, mod in digits:
-        is_serial = in_turn and axis == Z
-        kind, width = (LoopKind.SERIAL, 0) if is_serial else (level.kind, extent)
-        yield {
-            name: replace(own, kind=kind, extent=extent, axis=0 if is_serial else axis, width=width,
-                          cluster=own.cluster if axis == X else 1, coordinate=replace(
-                own.coordinate, div=own.coordinate.div * div, mod=mod
-            ))
-            for name, own in loop.items()
-            if isinstance(own.coordinate, Coordinate)
-        }  # fmt: skip
-
-
-def levels_of(loop: OuterLoop) -> dict[str, Level]:
-    return {
-        name: Level(loop.kind, piece.coordinate, piece.extent, piece.axis, piece.width)
-        for name, piece in loop.pieces.items()
-    }
 
 
 def _with(
@@ -612,13 +388,3 @@ def _with(
         own = replace(coordinate, position=indices.index(index)) if index in indices else None
         found[name] = replace(level, coordinate=own or Coordinate(indices.index(chunk)))
     return found
-
-
-def along(level: Level, position: int) -> Level:
-    """Return *level* for a copy, whose dimension *position* is the loop's iteration."""
-    return replace(level, coordinate=Coordinate(position))
-
-
-def ahead_of(level: Level, position: int, steps: int) -> Level:
-    """Return *level* for a copy that runs some *steps* before what uses it."""
-    return replace(level, coordinate=Coordinate(position, steps), extent=level.extent + steps)

@@ -15,8 +15,9 @@ from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, Operator, 
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array
 from tcdsl.rewrites.scop.column_planes import is_planes, planes_of
-from tcdsl.strategies.fragments import vector_of
+from tcdsl.strategies.fragments import vector_of, why_no_box
 from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.register_operands import is_along, is_in_registers, raw_bytes
 from tcdsl.strategies.sketch import Axis
 from tcdsl.strategies.tensor_types import (
     SPLIT_TERMS,
@@ -28,7 +29,6 @@ from tcdsl.strategies.tensor_types import (
 
 STEPS = (128, 64)  # bytes along the terms
 BOX_BYTES_A_LINE = 128
-BOX_BYTES, BOX_RANK = 16, 5  # strides are multiples of; most dimensions
 # Of rows, of columns; the reduced dimension whose terms are in a step, and the others.
 Axes = tuple[Axis, Axis, int, tuple[int, ...]]
 
@@ -91,6 +91,13 @@ def are_columns_in_planes(problem: Problem) -> bool:
 
 
 @analysis
+def in_registers(problem: Problem) -> bool:
+    """Return whether an operand is computed in registers (register_operands.py)."""
+    statement = problem.shapes[problem.lead].statement
+    return any(is_in_registers(read.array) for read in statement.reads)
+
+
+@analysis
 def axes_of(problem: Problem) -> Axes | None:
     """Return the axes of rows and columns of the lead, and its reduced indices, or None."""
     shape = problem.shapes[problem.lead]
@@ -124,7 +131,14 @@ def axes_of(problem: Problem) -> Axes | None:
 
 
 def _is_turned(problem: Problem, axes: Axes) -> bool:
-    """Return whether rows are to be columns, whose operand alone is as four warps need it."""
+    """Return whether rows are to be columns, whose operand alone is as four warps need it.
+
+    They take one operand from registers: that of rows.
+    """
+    if in_registers(problem):
+        statement, column = problem.shapes[problem.lead].statement, axes[1][problem.lead]
+        index = statement.indices[column]
+        return any(is_in_registers(r.array) and has_index(r, index) for r in _reads(problem))
     factors = [problem.scop.arrays[read.array].dtype for read in _reads(problem)]
     if is_split(factors[0], problem.options) or why_not_boxes(problem):
         return False
@@ -220,17 +234,8 @@ def why_not_boxes(problem: Problem) -> str | None:
     gpu = problem.gpu
     if not (gpu.has(Feature.WARPGROUP_PRODUCTS) and gpu.has(Feature.BULK_COPY)):
         return f"{gpu.arch} has no bulk copies of boxes (TMA)"
-    for read in _reads(problem):
-        array = problem.scop.arrays[read.array]
-        if array.rank > BOX_RANK:
-            return f"{read.array} has too many dimensions"
-        plain = (*array.origin, *(array.strides or array.shape[1:]))
-        if any(not isinstance(n, int) for n in plain):
-            return f"{read.array} has no plain strides"
-        *strides, _ = (n * array.dtype.size_bytes for n in array_strides(array))
-        if any(n <= 0 or n % BOX_BYTES for n in strides):
-            return f"strides of {read.array} are no multiples of {BOX_BYTES} bytes"
-    return None
+    reasons = (why_no_box(problem.scop.arrays[read.array]) for read in _reads(problem))
+    return next((reason for reason in reasons if reason), None)
 
 
 def is_boxed(problem: Problem) -> bool:
@@ -285,6 +290,23 @@ def has_whole_atoms(problem: Problem, columns: int) -> bool:
     read = next(read for read in statement.reads if has_index(read, index))
     size_bytes = columns * problem.scop.arrays[read.array].dtype.size_bytes
     return read.subscripts[-1] != Index(index) or size_bytes % BOX_BYTES_A_LINE == 0
+
+
+def step_of(problem: Problem) -> int:
+    """Return the terms of a step that boxes bring: 128 bytes of each line.
+
+    An operand that is computed in registers may have elements of fewer bytes.
+    """
+    step = BOX_BYTES_A_LINE // operands_of(problem)[0].dtype.size_bytes
+    narrow = in_registers(problem) and is_along(problem)
+    return max(step, BOX_BYTES_A_LINE // raw_bytes(problem)) if narrow else step
+
+
+def has_whole_lines(problem: Problem, rows: int) -> bool:
+    """Return whether a tile of *rows* of an operand in registers has lines of whole atoms."""
+    if not in_registers(problem) or is_along(problem):
+        return True
+    return rows * raw_bytes(problem) % BOX_BYTES_A_LINE == 0
 
 
 def holds_columns(each: Sequence[Problem]) -> bool:

@@ -31,7 +31,9 @@ from tcdsl.strategies.assembly import Assembly
 from tcdsl.strategies.fragments import At, Level, X, Y
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import VECTOR_BYTES, Sketch, Tile, Transposition
-from tcdsl.strategies.tensor_kernel import TensorKernel, along, levels_of
+from tcdsl.strategies.tensor_blocks import levels_of
+from tcdsl.strategies.tensor_tree import TensorKernel
+from tcdsl.strategies.tile_copies import along
 
 MOST_LOADS = 2  # that tiles are for
 LEAST = 8  # neighbours on either side

@@ -491,8 +491,11 @@ class StatementPrinter:
         if placement is not None:
             if placement.elements() == 1:
                 return name
-            offset = self.offset_in_tile(access, placement)
             element_bytes = self.scop.arrays[access.array].dtype.size_bytes
+            if placement.layout is Layout.ATOMS and access not in self.statement.writes:
+                indices = self.leaf.local[(access.array, position)]
+                return index(name, _in_atoms(placement, indices, element_bytes))
+            offset = self.offset_in_tile(access, placement)
             return index(name, in_layout(placement, offset, element_bytes))
         if (access.array, position) in self.leaf.local:
             subscripts = tuple(paren(at) for at in self.leaf.local[access.array, position])
@@ -524,6 +527,20 @@ def in_layout(placement: Placement, offset: Code, element_bytes: int) -> Code:
             return template("tc_in_atoms", sizes, offset)
         case _:
             return offset
+
+
+def _in_atoms(placement: Placement, indices: Sequence[Code], element_bytes: int) -> Code:
+    """Return the place of the element of these *indices* of a tile in atoms.
+
+    Of a buffer, a line and a place in it: CUDA's compiler finds no quotients in their sum.
+    """
+    buffer: Code = ZERO
+    lines, extents = list(indices[:-1]), list(placement.extents[:-1])
+    if placement.ring is not None:
+        buffer = lines.pop(placement.ring.dim)
+        del extents[placement.ring.dim]
+    sizes = [placement.extents[-1], placement.rows, element_bytes]
+    return template("tc_of_atoms", sizes, buffer, _row_major(lines, extents), indices[-1])
 
 
 def _for_lanes(first: Code, end: int, body: Node, pragma: str = "") -> Node:

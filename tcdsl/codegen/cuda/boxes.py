@@ -78,10 +78,15 @@ def _counts(extents: Sequence[Extent], sizes: Sequence[str]) -> tuple[Counts, ..
 
 
 def _type_of(scop: Scop, copy: Statement) -> str:
-    """Return as what *copy* brings elements: those multiplied as tf32 are rounded to it."""
+    """Return as what *copy* brings elements: those multiplied as tf32 are rounded to it.
+
+    What threads compute an operand of comes as it is.
+    """
     own, dtype = copy.write.array, scop.arrays[copy.reads[0].array].dtype
     readers = (s for s in scop.statements if any(read.array == own for read in s.reads))
-    is_direct = all(reader.accumulation is Accumulation.DIRECT for reader in readers)
+    is_direct = all(
+        reader.accumulates and reader.accumulation is Accumulation.DIRECT for reader in readers
+    )
     return TFLOAT32 if dtype == FLOAT32 and is_direct else dtype.name
 
 

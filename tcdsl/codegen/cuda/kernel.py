@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import binary, both, cast, chain, member, number, paren
@@ -276,13 +277,29 @@ class KernelText:
 
     def me(self, loop: Loop) -> Code:
         if loop.kind is not LoopKind.BLOCK:
-            return cast("int", thread_index(loop.axis))
+            return cast("int", self._thread(loop.axis))
         axis = AXES[loop.axis]
         own = member("blockIdx", axis)
         if not self.kernel.is_reversed:
             return cast("int", own)
         last = binary(member("gridDim", axis), "-", 1)
         return cast("int", paren(binary(last, "-", own)))
+
+    def _thread(self, axis: int) -> Code:
+        """Return the number of a thread along *axis*.
+
+        Where operands are computed in registers NVRTC is told what numbers threads of a warp have:
+        of ``s[(2 * (lane % 4) + 8 * i + j) / 32]`` it knows which are one, and loads 8, not 64.
+        """
+        number = thread_index(axis)
+        if axis or self.mapped.block[0] != WARP or not self.has_register_operand:
+            return number
+        return paren(binary(number, "&", WARP - 1))
+
+    @cached_property
+    def has_register_operand(self) -> bool:
+        """Whether threads compute an operand of tensor cores in registers."""
+        return any(self.scop.by_name[name].register_operand for name in self.mapped.paths)
 
     def is_mine(self, loop: Loop, value: Code) -> Code | None:
         """Return the condition that this block or thread runs the iteration *value* of *loop*."""

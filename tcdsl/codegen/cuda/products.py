@@ -19,13 +19,14 @@ from tcdsl.codegen.c.expressions import suffix
 from tcdsl.codegen.cuda.statements import CudaStatementPrinter
 from tcdsl.codegen.passes.turns import covers
 from tcdsl.costmodel.chip import WARP
+from tcdsl.errors import INTERNAL
 from tcdsl.lang.comprehension import Expr, Index, walk
 from tcdsl.lang.types.dtypes import BFLOAT16
 from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, Loop, LoopKind
-from tcdsl.poly.scop import Access, Accumulation, Statement
+from tcdsl.poly.scop import Access, Accumulation, Kind, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.column_planes import N_PLANES, is_planes, planes_of
-from tcdsl.schedule.placement import Placement, Placements
+from tcdsl.schedule.placement import Placement, Placements, Space
 
 ROWS, COLUMNS, BYTES = 16, 8, 32  # of an instruction; bytes along the terms: see mma.cuh
 WARPS = 4  # that multiply 64 rows together, see wgmma.cuh
@@ -119,14 +120,22 @@ def product(printer: CudaStatementPrinter, node: loop_ast.AstNode, fragment: Fra
         sizes = [fragment.column[1]]
     types = [printer.scop.arrays[read.array].dtype for read in (rows, columns)]
     sizes.append(fragment.term[1] * types[0].size_bytes // BYTES)
-    for read in (rows, columns):
+    in_registers = rows.array == statement.register_operand
+    if in_registers:
+        if reason := _why_not_in_fragments(printer, rows, fragment):
+            raise INTERNAL(where=f"printing {statement.name}", what=reason, repro="the program")
+        arguments.append(Name(printer.names.of("array", rows.array)))
+    for read in (columns,) if in_registers else (rows, columns):
         tile = placements[read.array]
         lines = [tile.rows] if is_group else []
         sizes += [tile.extents[-1], *lines, int(_mentions(read.subscripts[-1], terms))]
         name = Name(printer.names.of("array", read.array))
         arguments += [name, first.offset_in_tile(read, tile)]
     function = "tc_wgmma" if is_group else "tc_mma"
-    if statement.accumulation is Accumulation.SPLIT:
+    if in_registers:
+        function = "tc_wgmma_from"
+        sizes.insert(0, int(types[0] == BFLOAT16))
+    elif statement.accumulation is Accumulation.SPLIT:
         function, sizes[1] = "tc_wgmma_f32", fragment.groups
         if any(is_planes(read.array) for read in statement.reads):
             function, sizes = "tc_wgmma_planes", [sizes[0], *sizes[2:]]
@@ -138,6 +147,38 @@ def product(printer: CudaStatementPrinter, node: loop_ast.AstNode, fragment: Fra
     function += "_promoted" if statement.accumulation is Accumulation.PROMOTED else ""
     call = template(function, sizes, *arguments)
     return Evaluate(replace(call, participants="xz" if is_group else "x"))
+
+
+def _why_not_in_fragments(
+    printer: CudaStatementPrinter, read: Access, fragment: Fragment
+) -> str | None:
+    """Return why threads have not the parts of the operand *read* that the instruction takes.
+
+    A thread has pairs of terms of two rows in registers, in the order of tc_wgmma_from.
+    """
+    own = printer.context.placements.get(read.array)
+    slots = [[(8, 2)], [(8, fragment.term[1] // 8), (1, 2)]]
+    dims = [] if own is None else [dim.parts for dim in own.dims if dim.extent > 1]
+    places = [[part for part in parts if part[1] != 1] for parts in dims]
+    if own is None or own.space is not Space.PRIVATE or places != slots:
+        return f"{read.array} does not lie in registers as instructions take it"
+    for name, path in printer.mapped.paths.items():
+        writer = printer.scop.by_name[name]
+        if writer.write.array != read.array or writer.kind is Kind.BARRIER:
+            continue
+        at = [_position(writer, subscript) for subscript in writer.write.subscripts[-2:]]
+        threads = [loop for loop in path if loop.kind is LoopKind.THREAD]
+        lane = AffineCoordinate(((4, Coordinate(at[0], 0, 1, 8)), (1, Coordinate(at[1], 0, 2, 4))))
+        warp = Coordinate(at[0], 0, 16, WARPS * fragment.groups)
+        if {loop.axis: loop.coordinates[name] for loop in threads} != {0: lane, 2: warp}:
+            return f"the threads that compute {read.array} are not those that multiply it"
+    return None
+
+
+def _position(statement: Statement, subscript: Expr) -> int:
+    """Return which index of *statement* the *subscript* is, -1 if none."""
+    is_index = isinstance(subscript, Index) and subscript.name in statement.indices
+    return statement.indices.index(subscript.name) if is_index else -1  # type: ignore[union-attr]
 
 
 def variables_of(node: loop_ast.AstNode) -> Iterator[str]:

@@ -76,6 +76,16 @@ class Computed:
 
 def why_not_computed_first(scop: Scop, statement: Statement) -> str | None:
     """Return why no factor of *statement* is computed first, or None."""
+    if reason := why_not_computed(scop, statement):
+        return reason
+    found = computed_factors(scop, statement)
+    if any(_is_used_little(scop, statement, factor) for factor in found):
+        return "its factors are used a few times"
+    return None
+
+
+def why_not_computed(scop: Scop, statement: Statement) -> str | None:
+    """Return why no factor of *statement* is an array of its own, or None."""
     reduction, value = statement.reduction, statement.value
     if statement.kind is not Kind.UPDATE or reduction is None or statement.library:
         return "it is no reduction"
@@ -86,7 +96,7 @@ def why_not_computed_first(scop: Scop, statement: Statement) -> str | None:
         return "a condition says which terms there are"
     if points_of_box(statement.domain) is None or not statement.domain.is_box():
         return "its instances are no box of a known size"
-    found = list(_computed(scop, statement))
+    found = computed_factors(scop, statement)
     if not found:
         return "its factors are elements as they are multiplied"
     for factor in found:
@@ -97,15 +107,20 @@ def why_not_computed_first(scop: Scop, statement: Statement) -> str | None:
 
 def computed_first(scop: Scop, name: str) -> Scop:
     """Return *scop* with the factors of the sum *name* that are no elements in arrays."""
+    assert why_not_computed_first(scop, scop.by_name[name]) is None
+    return with_factors(scop, name, "factor")
+
+
+def with_factors(scop: Scop, name: str, what: str) -> Scop:
+    """Return *scop* with such factors in arrays, which are called *what* they are."""
     statement = scop.by_name[name]
-    assert why_not_computed_first(scop, statement) is None
     assert isinstance(statement.value, Binary)
     new: list[Statement] = []
     value = statement.value
-    for number, factor in enumerate(_computed(scop, statement)):
+    for number, factor in enumerate(computed_factors(scop, statement)):
         own = _ranges(scop, statement, factor.subscripts)
         shape = tuple(end - low for low, end in own)
-        label = f"{_main_load(scop, factor.expr).tensor}.factor{number}{name}"
+        label = f"{main_load(scop, factor.expr).tensor}.{what}{number}{name}"
         origin, strides = tuple(low for low, _ in own), wide_strides(shape, factor.dtype)
         array = Array(label, factor.dtype, origin, shape, Storage.SCRATCH, strides=strides)
         scop = replace(scop, arrays={**scop.arrays, label: array})
@@ -135,6 +150,11 @@ def _assignment(
 
 
 # --- which factors ---------------------------------------------------------------------------
+
+
+def computed_factors(scop: Scop, statement: Statement) -> list[Computed]:
+    """Return the factors of *statement* that are no elements of the type that is multiplied."""
+    return list(_computed(scop, statement))
 
 
 def _computed(scop: Scop, statement: Statement) -> Iterator[Computed]:
@@ -223,7 +243,7 @@ def _is_within(dtype: DType, other: DType) -> bool:
 
 def _in_dims(scop: Scop, factor: Expr, dtype: DType) -> Computed:
     """Return *factor* with the dimensions of its array: those of its largest element last."""
-    main, found = _main_load(scop, factor), dict[Expr, str]()
+    main, found = main_load(scop, factor), dict[Expr, str]()
     taken = {node.name for node in walk(factor) if isinstance(node, Index)}
     for number, subscript in enumerate(main.subscripts):
         if _is_window(subscript):
@@ -243,12 +263,20 @@ def _is_window(subscript: Expr) -> bool:
     return len(names) > 1 and not any(isinstance(node, Load) for node in nodes)
 
 
-def _main_load(scop: Scop, factor: Expr) -> Load:
-    """Return the load of *factor* that is of the most dimensions, none of what is gathered by."""
+def main_load(scop: Scop, factor: Expr) -> Load:
+    """Return the load of *factor* that is of the most dimensions, none of what is gathered by.
+
+    Of those the one with the most indices for subscripts: a scale s(n, k / 32) has fewer elements.
+    """
     loads = [node for node in walk(factor) if isinstance(node, Load)]
     gathers = _gathers(loads)
     own = [load for load in loads if load not in gathers]
-    return max(own, key=lambda load: (scop.arrays[load.tensor].rank, load.dtype.is_float))
+
+    def size_of(load: Load) -> tuple[int, int, bool]:
+        plain = sum(isinstance(subscript, Index) for subscript in load.subscripts)
+        return scop.arrays[load.tensor].rank, plain, load.dtype.is_float
+
+    return max(own, key=size_of)
 
 
 def _gathers(loads: Sequence[Load]) -> list[Load]:
@@ -266,10 +294,14 @@ def _why_not(scop: Scop, statement: Statement, factor: Computed) -> str | None:
         return "an index of a factor is in a window, and elsewhere"
     if any(map(_is_window, factor.subscripts)) and factor_of(factor.expr) is not None:
         return "its factors are windows, or 0"
+    return None
+
+
+def _is_used_little(scop: Scop, statement: Statement, factor: Computed) -> bool:
+    """Return whether each value of *factor* is multiplied a few times."""
     instances = points_of_box(statement.domain)
     values = prod(end - low for low, end in _ranges(scop, statement, factor.subscripts))
-    few = instances is not None and instances < LEAST_USES * values
-    return "its factors are used a few times" if few else None
+    return instances is not None and instances < LEAST_USES * values
 
 
 def _ranges(scop: Scop, statement: Statement, subscripts: Sequence[Expr]) -> list[tuple[int, int]]:

@@ -17,7 +17,7 @@ from typing import Any
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.estimate import estimate
-from tcdsl.costmodel.tensor_tiles import TensorWork
+from tcdsl.costmodel.tensor_tiles import HeldOperand, TensorWork
 from tcdsl.costmodel.work import Work
 from tcdsl.poly.scop import Kind
 from tcdsl.rewrites.scop.padding import why_not_padded
@@ -34,6 +34,15 @@ from tcdsl.strategies.joint_products import (
     with_one_product,
 )
 from tcdsl.strategies.problem import Problem, nameless_analysis, own_analysis
+from tcdsl.strategies.register_operands import (
+    count_operations,
+    is_along,
+    is_in_registers,
+    raw_bytes,
+    raw_load,
+    reads_of,
+    with_operand,
+)
 from tcdsl.strategies.sketch import Sketch, Tensor, Terms
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_simt
@@ -54,6 +63,7 @@ from tcdsl.strategies.tensor_operands import (
     are_columns_in_planes,
     axes_of,
     has_index,
+    in_registers,
     is_boxed,
     is_in_parts,
     loads_for,
@@ -90,6 +100,7 @@ OTHERS: tuple[Template[Any], ...] = (tile_simt.TEMPLATE, row.TEMPLATE, column.TE
 
 def why_not(problem: Problem) -> str | None:
     """Return why *problem* is not made on tensor cores, or None."""
+    problem = with_operand(problem)
     products, folds = without_folds(problem), folds_of(problem)
     one = with_one_product(products)
     if reason := _why_not_product(one):
@@ -106,6 +117,8 @@ def why_not(problem: Problem) -> str | None:
 def _why_not_joint(problem: Problem, name: str) -> str | None:
     """Return why the product *name* is not made with the lead of *problem*, or None."""
     one, own = with_one_product(problem), problem.of([name])
+    if in_registers(one):
+        return "an operand of the product before is in registers"
     if reason := _why_not_product(own):
         return f"{name}: {reason}"
     types = (operands_of(one)[0].dtype, operands_of(own)[0].dtype)
@@ -154,12 +167,21 @@ def _why_not_product(problem: Problem) -> str | None:
 
 @nameless_analysis
 def is_likely(problem: Problem) -> bool:
-    """Return whether no other template is estimated to be faster than three products for one."""
-    if not is_in_parts(problem):
+    """Return whether no other template is estimated to be faster.
+
+    That is asked of three products for one, and of operands that are computed in registers.
+    """
+    elements = with_operand(problem)
+    if not is_in_parts(elements) and not in_registers(elements):
         return True
-    config = next(space(problem))
-    own = estimate(_work(problem, config), problem.gpu).seconds
-    return own <= least_seconds(problem, OTHERS)
+    config = next(space(problem), None)
+    if config is None:
+        return False
+    own = estimate(_work(elements, config), problem.gpu).seconds
+    others = OTHERS
+    if in_registers(elements) and tile_simt.TEMPLATE.why_not(problem) is None:
+        others = (tile_simt.TEMPLATE,)  # which is taken where it applies
+    return own <= least_seconds(problem, others)
 
 
 def space(problem: Problem) -> Iterator[TensorConfig]:
@@ -170,6 +192,7 @@ def space(problem: Problem) -> Iterator[TensorConfig]:
 @nameless_analysis
 def _ranked(problem: Problem) -> list[TensorConfig]:
     """Return the configurations that fit, the fastest first."""
+    problem = with_operand(problem)
     each = each_product(without_folds(problem))
     is_alone = len(each) == 1 and not folds_of(problem)
     configs: Iterable[TensorConfig] = configs_of(each, _count_sums(problem))
@@ -227,6 +250,7 @@ def _count_sums(problem: Problem) -> int:
 def _work(problem: Problem, config: TensorConfig) -> Work:
     members = [problem.scop.by_name[name] for name in problem.group.members]
     arrays = {access.array for s in members for access in (*s.writes, *s.reads)}
+    arrays = {name for name in arrays if not is_in_registers(name)} | {*reads_of(problem)}
     written = {access.array for s in members for access in s.writes}
     inside = {name for name in arrays if is_inside(problem.scop, name, problem.group.members)}
     moved = {
@@ -260,7 +284,13 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         shape.statement.is_promoted or is_cut, config.chunks if config.is_finished else 0,
         count, factors, max(1, min(count, len(written - inside))),
         n_folded * fold_steps(config.tiles), are_columns_in_planes(problem), config.cluster,
+        held=_held_operand(problem) if config.in_registers else None,
     ).work(problem.gpu)  # fmt: skip
+
+
+def _held_operand(problem: Problem) -> HeldOperand:
+    """Return what the operand in registers costs."""
+    return HeldOperand(raw_bytes(problem), count_operations(problem), 1 if is_along(problem) else 6)
 
 
 def _whole_steps(problem: Problem, step: int) -> int:
@@ -290,6 +320,7 @@ def _count_factors(problem: Problem) -> tuple[int, int]:
 
 def schedule(problem: Problem, config: TensorConfig) -> Sketch:
     """Return the schedule that *config* asks for."""
+    problem = with_operand(problem)
     whole, products, folds = problem, without_folds(problem), folds_of(problem)
     problem = with_one_product(products)
     axes, terms = axes_of(problem), tuple(map(_terms, each_product(products)))
@@ -320,6 +351,8 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
         why = (*why, "the last of them adds up their sums")
     if folds:
         why = (*why, f"threads begin {', '.join(folds)}: a part for each warp's rows or columns")
+    if (load := raw_load(problem)) is not None:
+        why = (*why, f"threads compute the operand of rows in registers, of {load.tensor}")
     if are_columns_in_planes(problem):
         why = (*why, "parts of columns are in memory, those of rows in registers")
     members = whole.group.members
@@ -331,7 +364,7 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
             shared_axis(products, axes[0]), shared_axis(products, axes[1]), terms, tiles,
             config.stages, config.loader == BOXES, config.swath, chunk, config.is_persistent,
             config.is_finished, is_one_sum(products), are_columns_in_planes(problem),
-            config.cluster,
+            config.cluster, config.in_registers,
         ),
     )  # fmt: skip
 

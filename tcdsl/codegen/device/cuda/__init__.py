@@ -25,8 +25,9 @@
     mma                                 tc_mma, tc_swizzled
     mma_of                              tc_mma_of, tc_of_<type>_<type>
     wgmma                               tc_wgmma, tc_end_products, tc_leave_products,
-                                        tc_in_atoms, tc_show_copies
+                                        tc_in_atoms, tc_of_atoms, tc_show_copies
     wgmma_of                            tc_wgmma_of, tc_wgmma_of_promoted
+    wgmma_from                          tc_wgmma_from
     promoted                            tc_mma_promoted, tc_wgmma_promoted
     wgmma_f32                           tc_wgmma_f32
     wgmma_planes                        tc_wgmma_planes
@@ -84,8 +85,8 @@ SCALAR_PARTS: tuple[str, ...] = (
 )  # fmt: skip
 SHARED_PARTS: tuple[str, ...] = (
     "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "atomic8",
-    "ticket", "grid", "cluster", "async", "mma", "mma_of", "wgmma", "wgmma_of", "promoted",
-    "wgmma_f32", "wgmma_planes", "pipeline", "rows", "overlap", "changing",
+    "ticket", "grid", "cluster", "async", "mma", "mma_of", "wgmma", "wgmma_of", "wgmma_from",
+    "promoted", "wgmma_f32", "wgmma_planes", "pipeline", "rows", "overlap", "changing",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _AS_IN_C = frozenset({"powers"})  # one text for both
@@ -101,6 +102,7 @@ _NEEDS = {
     "mma_of": {"half", "float8", "vector", "mma"},
     "wgmma": {"half", "vector", "mma"},
     "wgmma_of": {"half", "float8", "vector", "mma", "mma_of", "wgmma"},
+    "wgmma_from": {"half", "vector", "mma", "wgmma"},
     "wgmma_f32": {"half", "vector", "mma", "wgmma"},
     "wgmma_planes": {"half", "vector", "mma", "wgmma", "wgmma_f32"},
     "promoted": {"half", "vector", "mma", "wgmma"},
@@ -127,7 +129,8 @@ _COPIES = (
 )  # fmt: skip
 
 _GROUP_PRODUCTS = (
-    "tc_wgmma", "tc_end_products", "tc_leave_products", "tc_in_atoms", "tc_show_copies",
+    "tc_wgmma", "tc_end_products", "tc_leave_products", "tc_in_atoms", "tc_of_atoms",
+    "tc_show_copies",
 )  # fmt: skip
 _PIPELINE = (
     "tc_map", "tc_begin_pipeline", "tc_end_pipeline", "tc_have_registers", "tc_acquire",
@@ -180,7 +183,8 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys(_GROUP_PRODUCTS, "wgmma")
         | dict.fromkeys(["tc_mma_promoted", "tc_wgmma_promoted"], "promoted")
         | dict.fromkeys(["tc_wgmma_of", "tc_wgmma_of_promoted"], "wgmma_of")
-        | {"tc_wgmma_f32": "wgmma_f32", "tc_wgmma_planes": "wgmma_planes"}
+        | {"tc_wgmma_from": "wgmma_from", "tc_wgmma_f32": "wgmma_f32"}
+        | {"tc_wgmma_planes": "wgmma_planes"}
         | dict.fromkeys(_PIPELINE, "pipeline")
         | dict.fromkeys(["tc_begin_next_kernel", "tc_await_kernels"], "overlap")
         | dict.fromkeys(_ROWS, "rows")

@@ -16,6 +16,16 @@ template <int LINE, int LINES, int BYTES = 2> TC_FN int tc_in_atoms(int at)
   return (int)(tile * (LINE * LINES) + within / WIDTH * (WIDTH * LINES)) + in_atom;
 }
 
+/* The same of element *at* of a *line* of a *buffer* of such tiles, for whoever reads it. */
+template <int LINE, int LINES, int BYTES> TC_FN int tc_of_atoms(int buffer, int line, int at)
+{
+  constexpr int WIDTH = 128 / BYTES, VECTOR = 16 / BYTES;
+  const int atom = LINE == WIDTH ? 0 : at / WIDTH; /* it is small: NVRTC cannot know */
+  const int vector = (at / VECTOR ^ line) & 7;
+  return buffer * (LINE * LINES) + vector * VECTOR + line * WIDTH + atom * (WIDTH * LINES)
+         + (at & (VECTOR - 1));
+}
+
 /* What copies have brought is for tensor cores, which read it by another way than threads do. */
 TC_FN void tc_show_copies()
 {
