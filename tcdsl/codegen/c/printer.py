@@ -1,9 +1,25 @@
-"""Plans as C: one function a plan, one loop nest a kernel, OpenMP threads and vector loops.
+"""Plans as C: two functions a plan, one loop nest a kernel, OpenMP threads and vector loops.
 
+    static void tcdsl_kernels(const float *restrict x, float *restrict y, ..., int64_t *fault)
     int32_t tcdsl_entry(void *const *pointers, const int64_t *integers, int64_t *fault)
 
 *pointers* are the arguments in the order of ``CSource.pointers``, then one workspace that holds
 the scratch arrays; *integers* the open sizes and strides in the order of ``CSource.integers``.
+The entry finds the arrays in memory and passes them to the kernels, which are not inlined: gcc
+makes use of ``restrict`` on parameters, but not on variables, nor on the parameters of a function
+that it has inlined.
+
+Legal iff no element that the kernels store is accessed through another parameter (C11, 6.7.3.1):
+
+- an argument is one array of the scop, input and output alike, and has one parameter; none is
+  another view (``Array.memory``) of it;
+- a result overlaps no other argument: a call whose ``out=`` does goes through a copy, unless it is
+  that argument itself (``Executable._safe_result``), and results of one call share no memory
+  (``Results.views``); inputs may overlap one another, for nothing stores them;
+- scratch arrays are disjoint parts of the workspace, which is of this call alone;
+- the integers are constants of the plan, and the fault record is of this call alone.
+
+The other threads of a parallel loop access the same arrays by the same parameters.
 """
 
 import json
@@ -56,6 +72,7 @@ from tcdsl.strategies.operations import PARALLEL_WORK, operations_of
 _INDEX = "int64_t"
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 _ALIGNED = f" __attribute__((aligned({_ALIGNMENT})))"
+_REST = ("const int64_t *restrict integers", "int64_t *restrict fault")  # after the arrays
 _PIECES_A_THREAD = cpu_thresholds.PIECES_A_THREAD
 # Accumulators are a few vectors: what sets them aside is to be little beside what a block adds.
 _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE = 32, 32, 128
@@ -121,16 +138,20 @@ class _PlanPrinter:
             and array.name in touched
             and array.name not in self.plan.placements
         ]
-        declarations, workspace = self._declared(arguments, scratch)
-        nodes: list[Node] = [*self.sizes.declarations(), *declarations]
+        places, workspace = self._places(arguments, scratch)
+        parameters = [self._parameter(array) for array in (*arguments, *scratch)]
+        head = self._head(parameters)
+        nodes: list[Node] = list(self.sizes.declarations())
         for kernel in self.plan.kernels:
             nodes += self._kernel(kernel)
         printed = list(lines(nodes, 1))
-        body = "\n".join([
-            "int32_t tcdsl_entry(void *const *pointers, const int64_t *integers, int64_t *fault)",
-            "{", *(line.text for line in printed), "  return fault[0] != 0;", "}", "",
-        ])  # fmt: skip
-        of_lines = ("", "", *(line.statement for line in printed), "", "", "")
+        declared = [] if isinstance(workspace, int) else self.sizes.declarations()
+        entry = self._entry(declared, [places[array.name] for array in (*arguments, *scratch)])
+        body = "\n".join([*head, "{", *(line.text for line in printed), "}", "", *entry, ""])
+        of_lines = (
+            *("" for _ in head), "", *(line.statement for line in printed), "", "",
+            *("" for _ in entry), "",
+        )  # fmt: skip
         if not isinstance(workspace, int):
             body += self._workspace_function(workspace)
         used = library_names([*nodes, Evaluate(code(workspace))])
@@ -143,32 +164,49 @@ class _PlanPrinter:
             tuple(self.sites), self.sizes.integers, of_lines, functions,
         )  # fmt: skip
 
-    def _declared(
+    def _places(
         self, arguments: Sequence[Array], scratch: Sequence[Array]
-    ) -> tuple[list[Node], int | Code]:
-        """Return the pointers to the arrays in memory, and the workspace's size in bytes."""
-        written = {access.array for s in self.scop.statements for access in s.writes}
-        nodes: list[Node] = []
-        for position, array in enumerate(arguments):
-            pointer = self._pointer(array, index("pointers", position))
-            nodes.append(replace(pointer, before="" if array.name in written else "const "))
+    ) -> tuple[dict[str, Code], int | Code]:
+        """Return where the arrays in memory are, by name, and the workspace's size in bytes."""
+        places: dict[str, Code] = {
+            array.name: index("pointers", position) for position, array in enumerate(arguments)
+        }
         start = cast("char *", index("pointers", len(arguments)))
         offset, opened = 0, list[Code]()
-        # First what has a known offset: the C compiler then knows how far it is apart.
+        # First what has a known offset: the others' offsets are functions of the integers.
         for array in sorted(scratch, key=lambda array: array.size_bytes() is None):
             place = chain("+", [start, offset, *opened])
-            nodes.append(self._pointer(array, cast("void *", paren(place))))
+            places[array.name] = cast("void *", paren(place))
             size = array.size_bytes()
             if size is None:
                 opened.append(self._aligned_bytes(array))
             else:
                 offset += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
-        return nodes, chain("+", [offset, *opened]) if opened else offset
+        return places, chain("+", [offset, *opened]) if opened else offset
 
-    def _pointer(self, array: Array, value: Code) -> Declare:
-        name = self.names.of("array", array.name)
-        pointer = Variable(name, value, pointer="*restrict ")
-        return Declare(Type(c_type(array.dtype)), (pointer,))
+    def _parameter(self, array: Array) -> str:
+        """Return the parameter by which the kernels access *array*."""
+        assert not array.memory, f"{array.name} is another view of {array.memory}"
+        written = {access.array for s in self.scop.statements for access in s.writes}
+        const = "" if array.name in written else "const "
+        return f"{const}{c_type(array.dtype)} *restrict {self.names.of('array', array.name)}"
+
+    def _head(self, parameters: Sequence[str]) -> list[str]:
+        """Return the lines before the kernels' body."""
+        *others, last = [*parameters, *_REST]
+        return [
+            "static __attribute__((noinline)) void tcdsl_kernels(",
+            *(f"    {parameter}," for parameter in others), f"    {last})",
+        ]  # fmt: skip
+
+    def _entry(self, declared: Sequence[Node], places: Sequence[Code]) -> list[str]:
+        """Return the lines of the entry, which calls the kernels on the arrays at *places*."""
+        called: Node = Evaluate(call("tcdsl_kernels", *places, "integers", "fault"))
+        return [
+            "int32_t tcdsl_entry(void *const *pointers, const int64_t *integers, int64_t *fault)",
+            "{", *(line.text for line in lines((*declared, called), 1)),
+            "  return fault[0] != 0;", "}",
+        ]  # fmt: skip
 
     def _workspace_function(self, size: Code) -> str:
         """Return the C of ``tcdsl_workspace``: the bytes that a call with *integers* needs."""
