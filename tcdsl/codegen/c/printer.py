@@ -44,13 +44,14 @@ from tcdsl.codegen.ast.nodes import (
     Variable,
 )
 from tcdsl.codegen.ast.opened_loops import unopened_loops
-from tcdsl.codegen.ast.text import lines, text
+from tcdsl.codegen.ast.text import Line, lines, text
 from tcdsl.codegen.ast.walk import library_names, mentioned, names, of_statement
 from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.pair_products import pair_products
 from tcdsl.codegen.c.row_prefetches import row_prefetches
 from tcdsl.codegen.c.size_texts import Integer, SizeTexts
 from tcdsl.codegen.c.statements import Context, StatementPrinter, constant
+from tcdsl.codegen.c.thread_bodies import ThreadBody, with_thread_bodies
 from tcdsl.codegen.device.c import FUNCTIONS, header_text, parts_for
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.passes.blocked_sums import BlockedSums, Blocks, Policy, set_aside
@@ -72,7 +73,9 @@ from tcdsl.strategies.operations import PARALLEL_WORK, operations_of
 _INDEX = "int64_t"
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 _ALIGNED = f" __attribute__((aligned({_ALIGNMENT})))"
-_REST = ("const int64_t *restrict integers", "int64_t *restrict fault")  # after the arrays
+_REST = {  # after the arrays
+    "integers": "const int64_t *restrict integers", "fault": "int64_t *restrict fault",
+}  # fmt: skip
 _PIECES_A_THREAD = cpu_thresholds.PIECES_A_THREAD
 # Accumulators are a few vectors: what sets them aside is to be little beside what a block adds.
 _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE = 32, 32, 128
@@ -139,22 +142,24 @@ class _PlanPrinter:
             and array.name not in self.plan.placements
         ]
         places, workspace = self._places(arguments, scratch)
-        parameters = [self._parameter(array) for array in (*arguments, *scratch)]
-        head = self._head(parameters)
+        parameters = {
+            **{self.names.of("array", a.name): self._parameter(a) for a in (*arguments, *scratch)},
+            **_REST,
+        }
         nodes: list[Node] = list(self.sizes.declarations())
         for kernel in self.plan.kernels:
             nodes += self._kernel(kernel)
-        printed = list(lines(nodes, 1))
+        nodes, parts = with_thread_bodies(nodes, parameters)
+        parts.append(ThreadBody("tcdsl_kernels", tuple(parameters.values()), tuple(nodes)))
         declared = [] if isinstance(workspace, int) else self.sizes.declarations()
         entry = self._entry(declared, [places[array.name] for array in (*arguments, *scratch)])
-        body = "\n".join([*head, "{", *(line.text for line in printed), "}", "", *entry, ""])
-        of_lines = (
-            *("" for _ in head), "", *(line.statement for line in printed), "", "",
-            *("" for _ in entry), "",
-        )  # fmt: skip
+        printed = [*(line for part in parts for line in _function_lines(part)), *entry]
+        body = "\n".join([*(line.text for line in printed), ""])
+        of_lines = (*(line.statement for line in printed), "")
         if not isinstance(workspace, int):
             body += self._workspace_function(workspace)
-        used = library_names([*nodes, Evaluate(code(workspace))])
+        every = [node for part in parts for node in part.body]
+        used = library_names([*every, Evaluate(code(workspace))])
         functions = (used | {"tc_div_i64", "tc_mod_i64"}) & FUNCTIONS.keys()
         prelude = _PRELUDE + _PRODUCTS if self.has_products else _PRELUDE
         pointers = [array.name for array in arguments] + ([""] if workspace != 0 else [])
@@ -191,22 +196,12 @@ class _PlanPrinter:
         const = "" if array.name in written else "const "
         return f"{const}{c_type(array.dtype)} *restrict {self.names.of('array', array.name)}"
 
-    def _head(self, parameters: Sequence[str]) -> list[str]:
-        """Return the lines before the kernels' body."""
-        *others, last = [*parameters, *_REST]
-        return [
-            "static __attribute__((noinline)) void tcdsl_kernels(",
-            *(f"    {parameter}," for parameter in others), f"    {last})",
-        ]  # fmt: skip
-
-    def _entry(self, declared: Sequence[Node], places: Sequence[Code]) -> list[str]:
+    def _entry(self, declared: Sequence[Node], places: Sequence[Code]) -> list[Line]:
         """Return the lines of the entry, which calls the kernels on the arrays at *places*."""
         called: Node = Evaluate(call("tcdsl_kernels", *places, "integers", "fault"))
-        return [
-            "int32_t tcdsl_entry(void *const *pointers, const int64_t *integers, int64_t *fault)",
-            "{", *(line.text for line in lines((*declared, called), 1)),
-            "  return fault[0] != 0;", "}",
-        ]  # fmt: skip
+        head = "int32_t tcdsl_entry(void *const *pointers, const int64_t *integers, int64_t *fault)"
+        inside = lines((*declared, called), 1)
+        return [Line(head), Line("{"), *inside, Line("  return fault[0] != 0;"), Line("}")]
 
     def _workspace_function(self, size: Code) -> str:
         """Return the C of ``tcdsl_workspace``: the bytes that a call with *integers* needs."""
@@ -319,10 +314,14 @@ class _KernelPrinter:
         last = last_of(node)
         blocks = self.sums.of(node, mark) if mark is not None and last is not None else None
         if mark is None or last is None or blocks is None or not blocks.turns:
+            collapsed = self._collapsed(mark, node)
             was_in_parallel = self.is_in_parallel
             self.is_in_parallel |= mark is not None and mark.kind is LoopKind.PARALLEL
             whole = self._whole_loop(node, mark, pragma, early)
             self.is_in_parallel = was_in_parallel
+            if collapsed:
+                assert isinstance(whole, For), "a parallel loop has a condition"
+                whole = replace(whole, collapsed=collapsed)
             return [*before, whole]
         assert not pragma, "loops that run in blocks are serial"
         if not is_bounded:
@@ -407,8 +406,7 @@ class _KernelPrinter:
         if node.condition is None:
             return ""
         match loop.kind:
-            case LoopKind.PARALLEL if self.parent.threads > 1 and not self.is_in_parallel:
-                depth = self._collapsible(node)
+            case LoopKind.PARALLEL if depth := self._collapsed(loop, node):
                 collapse = f" collapse({depth})" if depth > 1 else ""
                 condition = self._if_it_pays(loop)
                 schedule = self._schedule(loop)
@@ -419,6 +417,14 @@ class _KernelPrinter:
                 return f"#pragma GCC unroll {loop.extent or 8}"
             case _:
                 return ""
+
+    def _collapsed(self, loop: Loop | None, node: loop_ast.For) -> int:
+        """Return how many loops, *node* and those right in it, threads share; 0: they do not."""
+        is_parallel = loop is not None and loop.kind is LoopKind.PARALLEL
+        if not is_parallel or node.condition is None:
+            return 0
+        is_shared = self.parent.threads > 1 and not self.is_in_parallel
+        return self._collapsible(node) if is_shared else 0
 
     def _schedule(self, loop: Loop) -> str:
         """Return which thread runs what: where data say how long iterations are, the next idle."""
@@ -512,6 +518,16 @@ class _KernelPrinter:
         if variables := tuple(values):
             nodes = [Declare(Type(_INDEX), variables, before="const "), *nodes]
         return Scope(tuple(of_statement(nodes, leaf.statement)))
+
+
+def _function_lines(function: ThreadBody) -> Iterator[Line]:
+    """Yield the lines of *function*, which is not inlined."""
+    yield Line(f"static __attribute__((noinline)) void {function.name}(")
+    *others, last = function.parameters
+    yield from (Line(f"    {parameter},") for parameter in others)
+    yield from (Line(f"    {last})"), Line("{"))
+    yield from lines(function.body, 1)
+    yield from (Line("}"), Line(""))
 
 
 def _leaves(node: loop_ast.AstNode) -> Iterator[loop_ast.Leaf]:
