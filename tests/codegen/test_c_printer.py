@@ -171,3 +171,33 @@ def test_a_result_is_loaded_before_a_vector_loop_that_leaves_it_alone(
     (exponential,) = [line for line in lines if "tc_exp_f32" in line]
     assert "w_invariant" in exponential and "top" not in exponential
     check_all([(source, [(3, 7)]), (source, [(0, 5)]), (source, [(5, 0)]), (source, [(33, 67)])])
+
+
+def test_a_guarded_load_of_what_is_there_in_any_case_comes_before_the_vector_loop(
+    compiled: Compile, check_all: CheckAll
+) -> None:
+    """gcc does not vectorise a conditional load of one place."""
+    source = """def f(float(M,N) x, int64(M) label) -> (y) {
+        s(i) +=! x(i,j)
+        d(i) = exp(-s(i) * s(i))
+        y(i,j) = (j == label(i) ? d(i) : 0.0) + x(i,j)
+    }"""
+    body = compiled(source, (64, 12), (64,), threads=1).source.body
+    assert re.search(r"const float w_invariant\d+ = d\[c0\];", body)
+    check_all([(source, [(64, 12), np.arange(64) % 12])], threads=1)
+    number = "def f(float(N) x, float a) -> (y) { y(i) = x(i) > 0 ? a / 3 : 0.0 }"
+    body = compiled(number, (640,), (), threads=1).source.body
+    assert re.search(r"const float w_invariant\d+ = a\[0\];", body)
+    check_all([(number, [(640,), np.float32(2)])], threads=1)
+
+
+def test_a_guarded_load_stays_where_its_guard_keeps_it_inside(
+    compiled: Compile, check_all: CheckAll
+) -> None:
+    source = """def f(float(M,N) x) -> (r, y) {
+        r(i) +=! x(i,j)
+        y(i,j) = (i > 0 ? r(i - 1) : 0.0) + x(i,j) where i in 0:M
+    }"""
+    body = compiled(source, (64, 12), threads=1).source.body
+    assert not re.search(r"w_invariant\d+ = r\[", body)
+    check_all([(source, [(64, 12)])], threads=1)
