@@ -5,21 +5,7 @@
 
 *pointers* are the arguments in the order of ``CSource.pointers``, then one workspace that holds
 the scratch arrays; *integers* the open sizes and strides in the order of ``CSource.integers``.
-The entry finds the arrays in memory and passes them to the kernels, which are not inlined: gcc
-makes use of ``restrict`` on parameters, but not on variables, nor on the parameters of a function
-that it has inlined.
-
-Legal iff no element that the kernels store is accessed through another parameter (C11, 6.7.3.1):
-
-- an argument is one array of the scop, input and output alike, and has one parameter; none is
-  another view (``Array.memory``) of it;
-- a result overlaps no other argument: a call whose ``out=`` does goes through a copy, unless it is
-  that argument itself (``Executable._safe_result``), and results of one call share no memory
-  (``Results.views``); inputs may overlap one another, for nothing stores them;
-- scratch arrays are disjoint parts of the workspace, which is of this call alone;
-- the integers are constants of the plan, and the fault record is of this call alone.
-
-The other threads of a parallel loop access the same arrays by the same parameters.
+The entry finds the arrays in memory and passes them to the kernels (``entry.py``).
 """
 
 import json
@@ -27,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tcdsl.codegen.ast import loop_ast
-from tcdsl.codegen.ast.build import binary, call, cast, chain, code, index, paren
+from tcdsl.codegen.ast.build import binary, call, chain, code
 from tcdsl.codegen.ast.isl_code import C
 from tcdsl.codegen.ast.nodes import (
     Code,
@@ -44,8 +30,16 @@ from tcdsl.codegen.ast.nodes import (
     Variable,
 )
 from tcdsl.codegen.ast.opened_loops import unopened_loops
-from tcdsl.codegen.ast.text import Line, lines, text
+from tcdsl.codegen.ast.text import text
 from tcdsl.codegen.ast.walk import library_names, mentioned, names, of_statement
+from tcdsl.codegen.c.entry import (
+    ALIGNMENT,
+    entry_lines,
+    function_lines,
+    parameters_of,
+    places_of,
+    workspace_function,
+)
 from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.pair_products import pair_products
 from tcdsl.codegen.c.row_prefetches import row_prefetches
@@ -63,7 +57,7 @@ from tcdsl.lang.comprehension import Expr
 from tcdsl.lang.faults import Site
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
-from tcdsl.poly.scop import Array, Kind, Storage
+from tcdsl.poly.scop import Kind, Storage
 from tcdsl.records import dataclass
 from tcdsl.schedule.placement import Placement
 from tcdsl.schedule.plan import Kernel, Plan
@@ -71,11 +65,7 @@ from tcdsl.strategies.library_kernels import product_of
 from tcdsl.strategies.operations import PARALLEL_WORK, operations_of
 
 _INDEX = "int64_t"
-_ALIGNMENT = 64  # bytes: a cache line, and the widest vector
-_ALIGNED = f" __attribute__((aligned({_ALIGNMENT})))"
-_REST = {  # after the arrays
-    "integers": "const int64_t *restrict integers", "fault": "int64_t *restrict fault",
-}  # fmt: skip
+_ALIGNED = f" __attribute__((aligned({ALIGNMENT})))"
 _PIECES_A_THREAD = cpu_thresholds.PIECES_A_THREAD
 # Accumulators are a few vectors: what sets them aside is to be little beside what a block adds.
 _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE = 32, 32, 128
@@ -141,23 +131,20 @@ class _PlanPrinter:
             and array.name in touched
             and array.name not in self.plan.placements
         ]
-        places, workspace = self._places(arguments, scratch)
-        parameters = {
-            **{self.names.of("array", a.name): self._parameter(a) for a in (*arguments, *scratch)},
-            **_REST,
-        }
+        places, workspace = places_of(arguments, scratch, self.sizes)
+        parameters = parameters_of(self.scop, (*arguments, *scratch), self.names)
         nodes: list[Node] = list(self.sizes.declarations())
         for kernel in self.plan.kernels:
             nodes += self._kernel(kernel)
         nodes, parts = with_thread_bodies(nodes, parameters)
         parts.append(ThreadBody("tcdsl_kernels", tuple(parameters.values()), tuple(nodes)))
         declared = [] if isinstance(workspace, int) else self.sizes.declarations()
-        entry = self._entry(declared, [places[array.name] for array in (*arguments, *scratch)])
-        printed = [*(line for part in parts for line in _function_lines(part)), *entry]
+        entry = entry_lines(declared, [places[array.name] for array in (*arguments, *scratch)])
+        printed = [*(line for part in parts for line in function_lines(part)), *entry]
         body = "\n".join([*(line.text for line in printed), ""])
         of_lines = (*(line.statement for line in printed), "")
         if not isinstance(workspace, int):
-            body += self._workspace_function(workspace)
+            body += workspace_function(self.sizes, workspace)
         every = [node for part in parts for node in part.body]
         used = library_names([*every, Evaluate(code(workspace))])
         functions = (used | {"tc_div_i64", "tc_mod_i64"}) & FUNCTIONS.keys()
@@ -168,54 +155,6 @@ class _PlanPrinter:
             tuple(pointers), workspace if isinstance(workspace, int) else None,
             tuple(self.sites), self.sizes.integers, of_lines, functions,
         )  # fmt: skip
-
-    def _places(
-        self, arguments: Sequence[Array], scratch: Sequence[Array]
-    ) -> tuple[dict[str, Code], int | Code]:
-        """Return where the arrays in memory are, by name, and the workspace's size in bytes."""
-        places: dict[str, Code] = {
-            array.name: index("pointers", position) for position, array in enumerate(arguments)
-        }
-        start = cast("char *", index("pointers", len(arguments)))
-        offset, opened = 0, list[Code]()
-        # First what has a known offset: the others' offsets are functions of the integers.
-        for array in sorted(scratch, key=lambda array: array.size_bytes() is None):
-            place = chain("+", [start, offset, *opened])
-            places[array.name] = cast("void *", paren(place))
-            size = array.size_bytes()
-            if size is None:
-                opened.append(self._aligned_bytes(array))
-            else:
-                offset += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
-        return places, chain("+", [offset, *opened]) if opened else offset
-
-    def _parameter(self, array: Array) -> str:
-        """Return the parameter by which the kernels access *array*."""
-        assert not array.memory, f"{array.name} is another view of {array.memory}"
-        written = {access.array for s in self.scop.statements for access in s.writes}
-        const = "" if array.name in written else "const "
-        return f"{const}{c_type(array.dtype)} *restrict {self.names.of('array', array.name)}"
-
-    def _entry(self, declared: Sequence[Node], places: Sequence[Code]) -> list[Line]:
-        """Return the lines of the entry, which calls the kernels on the arrays at *places*."""
-        called: Node = Evaluate(call("tcdsl_kernels", *places, "integers", "fault"))
-        head = "int32_t tcdsl_entry(void *const *pointers, const int64_t *integers, int64_t *fault)"
-        inside = lines((*declared, called), 1)
-        return [Line(head), Line("{"), *inside, Line("  return fault[0] != 0;"), Line("}")]
-
-    def _workspace_function(self, size: Code) -> str:
-        """Return the C of ``tcdsl_workspace``: the bytes that a call with *integers* needs."""
-        return "\n".join([
-            "", "int64_t tcdsl_workspace(const int64_t *integers)", "{",
-            *(line.text for line in lines(self.sizes.declarations(), 1)),
-            f"  return {text(size)};", "}", "",
-        ])  # fmt: skip
-
-    def _aligned_bytes(self, array: Array) -> Code:
-        """Return the bytes of *array*, rounded up to a whole number of cache lines, above 0."""
-        size = binary(self.sizes.elements(array), "*", array.dtype.size_bytes)
-        whole = paren(binary(binary(size, "/", _ALIGNMENT), "+", 1))
-        return binary(whole, "*", _ALIGNMENT)
 
     def _call(self, kernel: Kernel) -> list[Node]:
         """Return the call of a library that stands for *kernel*.
@@ -518,16 +457,6 @@ class _KernelPrinter:
         if variables := tuple(values):
             nodes = [Declare(Type(_INDEX), variables, before="const "), *nodes]
         return Scope(tuple(of_statement(nodes, leaf.statement)))
-
-
-def _function_lines(function: ThreadBody) -> Iterator[Line]:
-    """Yield the lines of *function*, which is not inlined."""
-    yield Line(f"static __attribute__((noinline)) void {function.name}(")
-    *others, last = function.parameters
-    yield from (Line(f"    {parameter},") for parameter in others)
-    yield from (Line(f"    {last})"), Line("{"))
-    yield from lines(function.body, 1)
-    yield from (Line("}"), Line(""))
 
 
 def _leaves(node: loop_ast.AstNode) -> Iterator[loop_ast.Leaf]:
