@@ -263,7 +263,7 @@ def compile_batch(units: Sequence[Unit]) -> list[Loaded]:
         return []
     compiler = find_compiler()
     bodies = [
-        re.sub(rf"\b{_ENTRY}\b", f"{_ENTRY}_{number}", unit.c.body)
+        re.sub(rf"\b({_ENTRY}|tcdsl_kernels|tcdsl_thread\d+)\b", rf"\g<1>_{number}", unit.c.body)
         for number, unit in enumerate(units)
     ]
     used = frozenset[str]().union(*(unit.c.functions for unit in units))

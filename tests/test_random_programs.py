@@ -15,7 +15,7 @@ import pytest
 
 import tcdsl
 from tcdsl.costmodel.chip import Chip
-from tcdsl.strategies import contraction, operations, planner
+from tcdsl.strategies import contraction, operations, planner, row_functions
 from tcdsl.strategies.templates import cpu_row, cpu_tile
 from tcdsl.testing import check, programs
 from tests.hunts import (
@@ -76,6 +76,8 @@ def test_random_programs_with_every_threshold_lowered(
     monkeypatch.setattr(cpu_row, "PARALLEL_WORK", 1)
     monkeypatch.setattr(planner, "PARALLEL_WORK", 1)
     monkeypatch.setattr(cpu_row, "MIN_TILE", 3)
+    monkeypatch.setattr(row_functions, "LEAST_ROWS", 2)
+    monkeypatch.setattr(row_functions, "BLOCK_BYTES", 64)
     hunt(number)
 
 

@@ -56,6 +56,9 @@ PANEL_CACHE = 0.65  # of a core's second-level cache, that a block and its panel
 PANEL_BYTES = 512 << 10  # of a block of one operand, on a thread's stack
 # A register tile whose rows share sets of a cache, or whose vectors are folded, is slower.
 COLLIDING_ROWS = 1.4
+# Rows of a block whose functions run in vectors: the bytes of all, which stay in the first-level
+# cache, and their number is a multiple of the longest vector's lanes.
+FUNCTION_ROWS_BYTES, FUNCTION_ROWS = 1 << 14, 16
 PIECES_A_THREAD = 64  # of a loop whose iterations are of different lengths
 STENCIL_ROWS = (8, 16, 32, 64, 128)  # of a tile of a chain of stencils, along all axes but the last
 STENCIL_VALUES = (64, 128, 256, 512, 1024)  # of its rows

@@ -29,15 +29,43 @@ def balanced(text: str) -> bool:
 
 def test_a_function_with_a_fixed_signature(compiled: Compile) -> None:
     c = compiled(SUM, (64, 65)).source
-    assert c.body.startswith("int32_t tcdsl_entry(void *const *pointers, const int64_t *integers")
+    entry = "int32_t tcdsl_entry(void *const *pointers, const int64_t *integers, int64_t *fault)"
+    assert c.body.count(entry) == 1
     assert c.text.endswith(c.body) and balanced(c.body)
     assert c.pointers == ("x", "y")
 
 
 def test_inputs_are_constant_and_outputs_are_not(compiled: Compile) -> None:
     body = compiled(SUM, (64, 65)).source.body
-    assert "const float *restrict x = pointers[0];" in body
-    assert re.search(r"^ *float \*restrict y = pointers\[1\];", body, re.MULTILINE)
+    assert re.search(r"^ *const float \*restrict x,", body, re.MULTILINE)
+    assert re.search(r"^ *float \*restrict y,", body, re.MULTILINE)
+    assert "  tcdsl_kernels(pointers[0], pointers[1], integers, fault);\n" in body
+
+
+def test_an_argument_that_is_updated_is_one_restricted_pointer(compiled: Compile) -> None:
+    """What is read and stored through two would be undefined."""
+    source = "def f(float(N) x, float(N) y) -> (y) { y(i) = y(i) + x(i) }"
+    c = compiled(source, (64,), (64,)).source
+    assert c.pointers == ("x", "y") and c.body.count("float *restrict y,") == 1
+    assert "const float *restrict y" not in c.body
+
+
+def test_kernels_are_one_function_that_is_not_inlined(compiled: Compile) -> None:
+    """gcc makes nothing of ``restrict`` on variables, and on parameters of inlined functions."""
+    body = compiled(SUM, (64, 65)).source.body
+    assert body.startswith("static __attribute__((noinline)) void tcdsl_kernels(\n")
+    assert "restrict" not in body.partition("{")[2]
+
+
+def test_each_line_is_of_its_statement(compiled: Compile) -> None:
+    source = "def f(float(N) x) -> (y) { s +=! x(i)\n t max=! x(i)\n y(i) = x(i) * s + t }"
+    for c in (compiled(source, (100_000,), threads=4).source, compiled(SUM, (64, 65)).source):
+        lines = c.body.split("\n")
+        assert len(lines) == len(c.statements)
+        (last,) = (n for n, line in enumerate(lines) if line.startswith("int32_t tcdsl_entry("))
+        assert not any(c.statements[last:]) and any(c.statements[:last])
+        named = [line for line, name in zip(lines, c.statements, strict=True) if name]
+        assert not [line for line in named if line.startswith(("static", "    const float *"))]
 
 
 def test_scratch_in_memory_is_one_aligned_workspace(compiled: Compile) -> None:
@@ -143,3 +171,33 @@ def test_a_result_is_loaded_before_a_vector_loop_that_leaves_it_alone(
     (exponential,) = [line for line in lines if "tc_exp_f32" in line]
     assert "w_invariant" in exponential and "top" not in exponential
     check_all([(source, [(3, 7)]), (source, [(0, 5)]), (source, [(5, 0)]), (source, [(33, 67)])])
+
+
+def test_a_guarded_load_of_what_is_there_in_any_case_comes_before_the_vector_loop(
+    compiled: Compile, check_all: CheckAll
+) -> None:
+    """gcc does not vectorise a conditional load of one place."""
+    source = """def f(float(M,N) x, int64(M) label) -> (y) {
+        s(i) +=! x(i,j)
+        d(i) = exp(-s(i) * s(i))
+        y(i,j) = (j == label(i) ? d(i) : 0.0) + x(i,j)
+    }"""
+    body = compiled(source, (64, 12), (64,), threads=1).source.body
+    assert re.search(r"const float w_invariant\d+ = d\[c0\];", body)
+    check_all([(source, [(64, 12), np.arange(64) % 12])], threads=1)
+    number = "def f(float(N) x, float a) -> (y) { y(i) = x(i) > 0 ? a / 3 : 0.0 }"
+    body = compiled(number, (640,), (), threads=1).source.body
+    assert re.search(r"const float w_invariant\d+ = a\[0\];", body)
+    check_all([(number, [(640,), np.float32(2)])], threads=1)
+
+
+def test_a_guarded_load_stays_where_its_guard_keeps_it_inside(
+    compiled: Compile, check_all: CheckAll
+) -> None:
+    source = """def f(float(M,N) x) -> (r, y) {
+        r(i) +=! x(i,j)
+        y(i,j) = (i > 0 ? r(i - 1) : 0.0) + x(i,j) where i in 0:M
+    }"""
+    body = compiled(source, (64, 12), threads=1).source.body
+    assert not re.search(r"w_invariant\d+ = r\[", body)
+    check_all([(source, [(64, 12)])], threads=1)

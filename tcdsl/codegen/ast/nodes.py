@@ -196,7 +196,8 @@ class If:
 class For:
     """``for (type variable = first; condition; variable += step)``; without a step, ``++``.
 
-    Its *pragma* stands above it.
+    Its *pragma* stands above it.  *collapsed*: of so many loops, this one and those right in it,
+    threads share the iterations; 0: this is no parallel loop.
     """
 
     type: Type
@@ -208,6 +209,7 @@ class For:
     pragma: str = ""
     is_short: bool = False
     statement: str = ""
+    collapsed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,11 @@
-"""Plans as C: one function a plan, one loop nest a kernel, OpenMP threads and vector loops.
+"""Plans as C: two functions a plan, one loop nest a kernel, OpenMP threads and vector loops.
 
+    static void tcdsl_kernels(const float *restrict x, float *restrict y, ..., int64_t *fault)
     int32_t tcdsl_entry(void *const *pointers, const int64_t *integers, int64_t *fault)
 
 *pointers* are the arguments in the order of ``CSource.pointers``, then one workspace that holds
 the scratch arrays; *integers* the open sizes and strides in the order of ``CSource.integers``.
+The entry finds the arrays in memory and passes them to the kernels (``entry.py``).
 """
 
 import json
@@ -11,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tcdsl.codegen.ast import loop_ast
-from tcdsl.codegen.ast.build import binary, call, cast, chain, code, index, paren
+from tcdsl.codegen.ast.build import binary, call, chain, code
 from tcdsl.codegen.ast.isl_code import C
 from tcdsl.codegen.ast.nodes import (
     Code,
@@ -28,13 +30,22 @@ from tcdsl.codegen.ast.nodes import (
     Variable,
 )
 from tcdsl.codegen.ast.opened_loops import unopened_loops
-from tcdsl.codegen.ast.text import lines, text
+from tcdsl.codegen.ast.text import text
 from tcdsl.codegen.ast.walk import library_names, mentioned, names, of_statement
+from tcdsl.codegen.c.entry import (
+    ALIGNMENT,
+    entry_lines,
+    function_lines,
+    parameters_of,
+    places_of,
+    workspace_function,
+)
 from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.pair_products import pair_products
 from tcdsl.codegen.c.row_prefetches import row_prefetches
 from tcdsl.codegen.c.size_texts import Integer, SizeTexts
 from tcdsl.codegen.c.statements import Context, StatementPrinter, constant
+from tcdsl.codegen.c.thread_bodies import ThreadBody, with_thread_bodies
 from tcdsl.codegen.device.c import FUNCTIONS, header_text, parts_for
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.passes.blocked_sums import BlockedSums, Blocks, Policy, set_aside
@@ -46,7 +57,7 @@ from tcdsl.lang.comprehension import Expr
 from tcdsl.lang.faults import Site
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
-from tcdsl.poly.scop import Array, Kind, Storage
+from tcdsl.poly.scop import Kind, Storage
 from tcdsl.records import dataclass
 from tcdsl.schedule.placement import Placement
 from tcdsl.schedule.plan import Kernel, Plan
@@ -54,8 +65,7 @@ from tcdsl.strategies.library_kernels import product_of
 from tcdsl.strategies.operations import PARALLEL_WORK, operations_of
 
 _INDEX = "int64_t"
-_ALIGNMENT = 64  # bytes: a cache line, and the widest vector
-_ALIGNED = f" __attribute__((aligned({_ALIGNMENT})))"
+_ALIGNED = f" __attribute__((aligned({ALIGNMENT})))"
 _PIECES_A_THREAD = cpu_thresholds.PIECES_A_THREAD
 # Accumulators are a few vectors: what sets them aside is to be little beside what a block adds.
 _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE = 32, 32, 128
@@ -121,19 +131,22 @@ class _PlanPrinter:
             and array.name in touched
             and array.name not in self.plan.placements
         ]
-        declarations, workspace = self._declared(arguments, scratch)
-        nodes: list[Node] = [*self.sizes.declarations(), *declarations]
+        places, workspace = places_of(arguments, scratch, self.sizes)
+        parameters = parameters_of(self.scop, (*arguments, *scratch), self.names)
+        nodes: list[Node] = list(self.sizes.declarations())
         for kernel in self.plan.kernels:
             nodes += self._kernel(kernel)
-        printed = list(lines(nodes, 1))
-        body = "\n".join([
-            "int32_t tcdsl_entry(void *const *pointers, const int64_t *integers, int64_t *fault)",
-            "{", *(line.text for line in printed), "  return fault[0] != 0;", "}", "",
-        ])  # fmt: skip
-        of_lines = ("", "", *(line.statement for line in printed), "", "", "")
+        nodes, parts = with_thread_bodies(nodes, parameters)
+        parts.append(ThreadBody("tcdsl_kernels", tuple(parameters.values()), tuple(nodes)))
+        declared = [] if isinstance(workspace, int) else self.sizes.declarations()
+        entry = entry_lines(declared, [places[array.name] for array in (*arguments, *scratch)])
+        printed = [*(line for part in parts for line in function_lines(part)), *entry]
+        body = "\n".join([*(line.text for line in printed), ""])
+        of_lines = (*(line.statement for line in printed), "")
         if not isinstance(workspace, int):
-            body += self._workspace_function(workspace)
-        used = library_names([*nodes, Evaluate(code(workspace))])
+            body += workspace_function(self.sizes, workspace)
+        every = [node for part in parts for node in part.body]
+        used = library_names([*every, Evaluate(code(workspace))])
         functions = (used | {"tc_div_i64", "tc_mod_i64"}) & FUNCTIONS.keys()
         prelude = _PRELUDE + _PRODUCTS if self.has_products else _PRELUDE
         pointers = [array.name for array in arguments] + ([""] if workspace != 0 else [])
@@ -142,47 +155,6 @@ class _PlanPrinter:
             tuple(pointers), workspace if isinstance(workspace, int) else None,
             tuple(self.sites), self.sizes.integers, of_lines, functions,
         )  # fmt: skip
-
-    def _declared(
-        self, arguments: Sequence[Array], scratch: Sequence[Array]
-    ) -> tuple[list[Node], int | Code]:
-        """Return the pointers to the arrays in memory, and the workspace's size in bytes."""
-        written = {access.array for s in self.scop.statements for access in s.writes}
-        nodes: list[Node] = []
-        for position, array in enumerate(arguments):
-            pointer = self._pointer(array, index("pointers", position))
-            nodes.append(replace(pointer, before="" if array.name in written else "const "))
-        start = cast("char *", index("pointers", len(arguments)))
-        offset, opened = 0, list[Code]()
-        # First what has a known offset: the C compiler then knows how far it is apart.
-        for array in sorted(scratch, key=lambda array: array.size_bytes() is None):
-            place = chain("+", [start, offset, *opened])
-            nodes.append(self._pointer(array, cast("void *", paren(place))))
-            size = array.size_bytes()
-            if size is None:
-                opened.append(self._aligned_bytes(array))
-            else:
-                offset += -(-max(size, 1) // _ALIGNMENT) * _ALIGNMENT
-        return nodes, chain("+", [offset, *opened]) if opened else offset
-
-    def _pointer(self, array: Array, value: Code) -> Declare:
-        name = self.names.of("array", array.name)
-        pointer = Variable(name, value, pointer="*restrict ")
-        return Declare(Type(c_type(array.dtype)), (pointer,))
-
-    def _workspace_function(self, size: Code) -> str:
-        """Return the C of ``tcdsl_workspace``: the bytes that a call with *integers* needs."""
-        return "\n".join([
-            "", "int64_t tcdsl_workspace(const int64_t *integers)", "{",
-            *(line.text for line in lines(self.sizes.declarations(), 1)),
-            f"  return {text(size)};", "}", "",
-        ])  # fmt: skip
-
-    def _aligned_bytes(self, array: Array) -> Code:
-        """Return the bytes of *array*, rounded up to a whole number of cache lines, above 0."""
-        size = binary(self.sizes.elements(array), "*", array.dtype.size_bytes)
-        whole = paren(binary(binary(size, "/", _ALIGNMENT), "+", 1))
-        return binary(whole, "*", _ALIGNMENT)
 
     def _call(self, kernel: Kernel) -> list[Node]:
         """Return the call of a library that stands for *kernel*.
@@ -281,10 +253,14 @@ class _KernelPrinter:
         last = last_of(node)
         blocks = self.sums.of(node, mark) if mark is not None and last is not None else None
         if mark is None or last is None or blocks is None or not blocks.turns:
+            collapsed = self._collapsed(mark, node)
             was_in_parallel = self.is_in_parallel
             self.is_in_parallel |= mark is not None and mark.kind is LoopKind.PARALLEL
             whole = self._whole_loop(node, mark, pragma, early)
             self.is_in_parallel = was_in_parallel
+            if collapsed:
+                assert isinstance(whole, For), "a parallel loop has a condition"
+                whole = replace(whole, collapsed=collapsed)
             return [*before, whole]
         assert not pragma, "loops that run in blocks are serial"
         if not is_bounded:
@@ -369,8 +345,7 @@ class _KernelPrinter:
         if node.condition is None:
             return ""
         match loop.kind:
-            case LoopKind.PARALLEL if self.parent.threads > 1 and not self.is_in_parallel:
-                depth = self._collapsible(node)
+            case LoopKind.PARALLEL if depth := self._collapsed(loop, node):
                 collapse = f" collapse({depth})" if depth > 1 else ""
                 condition = self._if_it_pays(loop)
                 schedule = self._schedule(loop)
@@ -381,6 +356,14 @@ class _KernelPrinter:
                 return f"#pragma GCC unroll {loop.extent or 8}"
             case _:
                 return ""
+
+    def _collapsed(self, loop: Loop | None, node: loop_ast.For) -> int:
+        """Return how many loops, *node* and those right in it, threads share; 0: they do not."""
+        is_parallel = loop is not None and loop.kind is LoopKind.PARALLEL
+        if not is_parallel or node.condition is None:
+            return 0
+        is_shared = self.parent.threads > 1 and not self.is_in_parallel
+        return self._collapsible(node) if is_shared else 0
 
     def _schedule(self, loop: Loop) -> str:
         """Return which thread runs what: where data say how long iterations are, the next idle."""

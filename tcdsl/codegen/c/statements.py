@@ -164,18 +164,36 @@ class StatementPrinter:
 
         found: list[Expr] = []
         results = self._results
-        stack = [self.statement.value] if self.statement.value is not None else []
+        stack = [(self.statement.value, False)] if self.statement.value is not None else []
         while stack:
-            expr = stack.pop()
-            # Guarded operands may not be evaluated where their guard does not hold.
-            if isinstance(expr, Select) or (isinstance(expr, Binary) and expr.op in ("&&", "||")):
-                continue
-            is_result = isinstance(expr, Load) and expr.tensor in results
-            if (isinstance(expr, Call) or is_result) and is_free(expr):
+            expr, is_guarded = stack.pop()
+            # Guarded operands may not be evaluated where their guard does not hold; but loads may
+            # of what is there in any case.  gcc does not vectorise a conditional load of one place.
+            is_guarded |= isinstance(expr, Select)
+            is_guarded |= isinstance(expr, Binary) and expr.op in ("&&", "||")
+            is_early = isinstance(expr, Call)
+            if isinstance(expr, Load):
+                is_array = not self._is_number(expr.tensor)
+                is_early = is_array and self._exists(expr) if is_guarded else expr.tensor in results
+            elif is_guarded:
+                is_early = False
+            if is_early and is_free(expr):
                 found.append(expr)
             else:
-                stack.extend(children(expr))
+                stack.extend((child, is_guarded) for child in children(expr))
         return list(dict.fromkeys(found))
+
+    def _is_number(self, name: str) -> bool:
+        """Return whether *name* is a local array of one element: a variable."""
+        placement = self.context.placements.get(name)
+        return placement is not None and placement.elements() == 1
+
+    def _exists(self, load: Load) -> bool:
+        """Return whether every instance may read what *load* reads, whatever guards say."""
+        position = self._by_load[(load.tensor, load.subscripts)]
+        access = (*self.statement.writes, *self.statement.reads)[position]
+        domain = self.statement.domain
+        return access.is_exact and bool(domain.is_subset(access.relation.domain()))
 
     @property
     def _results(self) -> set[str]:

@@ -24,6 +24,7 @@ from tcdsl.rewrites.scop.rfactor import Partial, why_not_laned, why_not_rfactore
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.operations import PARALLEL_WORK, is_chunkable, work_of
 from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.row_functions import ALL_ROWS, APART, block_of, functions_of, row_axis
 from tcdsl.strategies.sketch import Axis, OuterLoop, Sketch
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.tiling import FAR_TILE, crossing_tiles, find_crossing, requested_tiles
@@ -47,6 +48,7 @@ class CpuRowConfig:
     cycle: int = 0  # ... and, where it is open, the number of partial sums
     vectors: int = VECTORS[-1]  # of partial sums, at most; 0: sums are scalars
     far: int = 0  # tiles where arrays are walked along crossing axes, 0: none
+    functions: bool = False  # functions of rows' results have loops of their own (row_functions)
 
 
 def why_not(problem: Problem) -> str | None:
@@ -63,6 +65,8 @@ def space(problem: Problem) -> Iterator[CpuRowConfig]:
         others += [replace(likeliest, far=far) for far in (0, 32, 64, 256)]
     if likeliest.parallel and likeliest.tile > 1:
         others += [replace(likeliest, tile=tile) for tile in (256, 1024, 4096, 16384)]
+    if likeliest.functions:
+        others.append(_rows(problem, likeliest.vectors))
     if likeliest.chunk and not likeliest.cycle:
         others.append(replace(_over_parallel(problem, likeliest.vectors), far=likeliest.far))
     yield from (config for config in dict.fromkeys(others) if config != likeliest)
@@ -75,6 +79,8 @@ def schedule(problem: Problem, config: CpuRowConfig) -> Sketch:
     lanes = _lanes(problem, outer, config.vectors)
     loops = tuple(_outer_loop(loop, shapes) for loop in outer)
     remaining = {name: _remaining(name, outer, shapes) for name in group.members}
+    for name in functions_of(problem) if config.functions else ():
+        remaining[name] = tuple(replace(piece, apart=APART) for piece in remaining[name])
     partials = {
         name: found
         for name in group.members
@@ -93,10 +99,32 @@ def schedule(problem: Problem, config: CpuRowConfig) -> Sketch:
 
 def _likeliest(problem: Problem) -> CpuRowConfig:
     vectors = VECTORS[-1] if problem.options.vectorise else 0
-    found = _chunked(problem, vectors) or _over_parallel(problem, vectors)
+    found = _with_functions(problem, _rows(problem, vectors))
     if problem.options.tile or find_crossing(problem.scop, problem.group, problem.shapes) is None:
         return found
     return replace(found, far=FAR_TILE)
+
+
+def _rows(problem: Problem, vectors: int) -> CpuRowConfig:
+    return _chunked(problem, vectors) or _over_parallel(problem, vectors)
+
+
+def _with_functions(problem: Problem, config: CpuRowConfig) -> CpuRowConfig:
+    """Return *config* with loops for functions of rows' results, if these are worth while."""
+    axis = row_axis(problem)
+    if axis is None or not config.vectors or config.chunk or not functions_of(problem):
+        return config
+    rows = block_of(problem, axis)
+    if rows == ALL_ROWS and not config.parallel:
+        return replace(config, functions=True)
+    name = problem.name_of(axis)
+    is_over_rows = config.parallel in ((), (name,)) and config.tile == 1
+    if rows <= 0 or not is_over_rows or axis not in problem.parallel or problem.options.tile:
+        return config
+    blocks = _extent(axis, problem.shapes) // rows
+    if not _is_serial(problem) and blocks < TILES_PER_THREAD * problem.cpu.threads:
+        return config
+    return replace(config, parallel=(name,), tile=rows, functions=True)
 
 
 def _is_serial(problem: Problem) -> bool:
