@@ -174,7 +174,7 @@ def without_rewrites() -> Any:
 
 def with_register_operands(margin: float) -> Any:
     """Return a context in which estimates of operands in registers are *margin* times as good."""
-    return patch("tcdsl.costmodel.tensor_tiles.HELD_MARGIN", margin)
+    return patch.multiple("tcdsl.costmodel.tensor_tiles", HELD_MARGIN=margin, HELD_HAS_RUN=True)
 
 
 def with_products_apart() -> Any:

@@ -29,6 +29,7 @@ BY_DEFAULT = 4  # of these cases
 def _wherever_possible(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operands are in registers wherever they may be, whatever the size."""
     monkeypatch.setattr("tcdsl.costmodel.tensor_tiles.HELD_MARGIN", 1e3)
+    monkeypatch.setattr("tcdsl.costmodel.tensor_tiles.HELD_HAS_RUN", True)
     monkeypatch.setattr(tile_mma, "least_seconds", lambda *_: inf)
     monkeypatch.setattr(tile_mma, "MIN_WORK", 1)
 

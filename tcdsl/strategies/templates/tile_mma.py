@@ -14,7 +14,7 @@ from itertools import islice
 from math import inf, prod
 from typing import Any
 
-from tcdsl.costmodel import gpu_thresholds
+from tcdsl.costmodel import gpu_thresholds, tensor_tiles
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.tensor_tiles import HeldOperand, TensorWork
@@ -174,6 +174,8 @@ def is_likely(problem: Problem) -> bool:
     elements = with_operand(problem)
     if not is_in_parts(elements) and not in_registers(elements):
         return True
+    if in_registers(elements) and not tensor_tiles.HELD_HAS_RUN:
+        return False
     config = next(space(problem), None)
     if config is None:
         return False
