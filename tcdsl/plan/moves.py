@@ -123,6 +123,30 @@ def merged(state: State, move: Merge, known: Evaluator) -> State:
     return State(tuple(groups), state.seconds - move.saved_seconds)
 
 
+def alike(moves: Sequence[Merge]) -> list[list[Merge]]:
+    """Return *moves* that make as many statements one kernel, and save the same time, together.
+
+    Steps of a recurrence and layers of a network are alike: what one of them gains, all do.
+    """
+    found: dict[tuple[int, int, float], list[Merge]] = {}
+    for move in moves:
+        key = len(move.whole.members), len(move.rest), move.saved_seconds
+        found.setdefault(key, []).append(move)
+    return list(found.values())
+
+
+def all_merged(state: State, moves: Sequence[Merge], known: Evaluator) -> State:
+    """Return *state* after all *moves*, but for those of groups that one before has merged."""
+    groups, saved = list(state.groups), 0.0
+    for move in moves:
+        if any(part not in groups for part in move.parts):
+            continue
+        found = in_order([*_replaced(groups, move.parts, move.whole), *move.rest], known)
+        if found is not None:
+            groups, saved = found, saved + move.saved_seconds
+    return State(tuple(groups), state.seconds - saved)
+
+
 def _replaced(groups: Sequence[Group], parts: Sequence[Group], whole: Group) -> list[Group]:
     """Return *groups* with *whole* in the place of the first of its *parts*."""
     first = groups.index(parts[0])

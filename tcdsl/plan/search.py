@@ -18,7 +18,7 @@ from dataclasses import replace
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options, is_reassociated
 from tcdsl.plan.library_rewrite import library_rewrites
-from tcdsl.plan.moves import Merge, NoMerge, in_order, merged, merges
+from tcdsl.plan.moves import Merge, NoMerge, alike, all_merged, in_order, merged, merges
 from tcdsl.plan.rewrites import (
     OF_FACTORS,
     REWRITES,
@@ -169,10 +169,12 @@ def _best(start: State, known: Evaluator, most: int) -> tuple[State, list[NoMerg
             moves = list(merges(state, known))
             if state is best:
                 kept = [move for move in moves if isinstance(move, NoMerge)]
-            for move in moves:
-                if isinstance(move, Merge):
-                    new = merged(state, move, known)
-                    after.setdefault(new.key, new)
+            found = [move for move in moves if isinstance(move, Merge)]
+            for new in (
+                *(merged(state, move, known) for move in found),
+                *(all_merged(state, own, known) for own in alike(found) if len(own) > 1),
+            ):
+                after.setdefault(new.key, new)
         beam = sorted(after.values(), key=lambda state: state.seconds)[:BEAM]
         if beam and beam[0].seconds < best.seconds:
             best = beam[0]

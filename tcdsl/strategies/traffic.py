@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from math import prod
 
 from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.parts import Box, boxes_of, count_apart
 from tcdsl.poly.scop import Kind, Scop, Storage
 from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group
@@ -13,17 +14,21 @@ from tcdsl.strategies.row_graphs import waiting_for
 
 def moved_bytes(scop: Scop, group: Group, shapes: Mapping[str, Shape]) -> int:
     """Return the bytes that *group* loads and stores, if it touches every element once."""
-    sizes: dict[str, int] = {}
+    found: dict[str, dict[Box, float]] = {}
     for name in group.members:
         shape = shapes[name]
         statement = shape.statement
         accesses = (*statement.writes, *statement.reads)
-        for access, row in zip(accesses, shape.strides, strict=True):
+        for access, row, box in zip(accesses, shape.strides, boxes_of(shape), strict=True):
             count = prod(e for e, stride in zip(shape.extents, row, strict=True) if stride)
-            count *= scop.arrays[access.array].dtype.size_bytes
-            sizes[access.array] = max(sizes.get(access.array, 0), count)
+            own = found.setdefault(access.array, {})
+            own[box] = max(own.get(box, 0), count * scop.arrays[access.array].dtype.size_bytes)
     inside = set(group.members)
-    return sum(size for array, size in sizes.items() if not is_inside(scop, array, inside))
+    return sum(
+        int(count_apart(own.items()))
+        for array, own in found.items()
+        if not is_inside(scop, array, inside)
+    )
 
 
 def is_inside(scop: Scop, array: str, members: Collection[str]) -> bool:
@@ -48,7 +53,7 @@ class Traffic:
 def traffic_of(problem: Problem) -> list[Traffic]:
     """Return the arrays that the kernel does not keep to itself."""
     order = _passes(problem)
-    sizes: dict[str, float] = {}
+    boxes: dict[str, dict[Box, float]] = {}
     passes: dict[str, set[int]] = {}
     loads: set[str] = set()  # read before the kernel has written it
     writes: set[str] = set()
@@ -57,14 +62,16 @@ def traffic_of(problem: Problem) -> list[Traffic]:
         shape = problem.shapes[name]
         statement = shape.statement
         accesses = (*statement.writes, *statement.reads)
-        for number, (access, row) in enumerate(zip(accesses, shape.strides, strict=True)):
+        for number, (access, row, box) in enumerate(
+            zip(accesses, shape.strides, boxes_of(shape), strict=True)
+        ):
             is_write = number < len(statement.writes)
             array = problem.scop.arrays[access.array]
             count = prod(e for e, stride in zip(shape.counts, row, strict=True) if stride)
-            most = array.size_bytes()  # taps of a window have most elements in common
-            size = float(count * array.dtype.size_bytes)
-            size = size if most is None else min(size, float(most))
-            sizes[access.array] = max(sizes.get(access.array, 0.0), size)
+            # Taps of a window have most elements in common.
+            size = _at_most(problem.scop, access.array, float(count * array.dtype.size_bytes))
+            own = boxes.setdefault(access.array, {})
+            own[box] = max(own.get(box, 0.0), size)
             if is_write:
                 writes.add(access.array)
             if not is_write:
@@ -75,12 +82,18 @@ def traffic_of(problem: Problem) -> list[Traffic]:
     members = set(problem.group.members)
     return [
         Traffic(
-            array, size, len(passes.get(array, ())) or 1,
-            array in loads, array in writes,
+            array, _at_most(problem.scop, array, count_apart(own.items())),
+            len(passes.get(array, ())) or 1, array in loads, array in writes,
         )
-        for array, size in sizes.items()
+        for array, own in boxes.items()
         if not is_inside(problem.scop, array, members)
     ]  # fmt: skip
+
+
+def _at_most(scop: Scop, array: str, size: float) -> float:
+    """Return *size*, or the bytes of *array* if these are fewer."""
+    most = scop.arrays[array].size_bytes()
+    return size if most is None else min(size, float(most))
 
 
 @analysis

@@ -10,7 +10,7 @@ from tcdsl.costmodel.chip import load_chip
 from tcdsl.options import Options
 from tcdsl.plan import search
 from tcdsl.plan.gpu_planner import plan_for_gpu
-from tcdsl.plan.moves import in_order
+from tcdsl.plan.moves import Merge, alike, all_merged, in_order, merges
 from tcdsl.plan.state import Evaluator
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.gpu_grouping import group_for_gpu
@@ -62,6 +62,24 @@ def test_the_search_ends_after_so_many_predictions(
     scop = lower(STEPS, *[(256, 3, 512)] * 3, (256, 512))
     monkeypatch.setattr(search, "PREDICTIONS", 0)
     assert len(kernels(scop)) > 1  # a move or two: the limit is looked at after each
+
+
+def test_steps_that_are_alike_are_merged_together(lower: Lower) -> None:
+    """Each step's gates with its cell: one state, however many steps there are."""
+    grouped = group_for_gpu(lower(STEPS, *[(256, 3, 512)] * 3, (256, 512)), Options(), H200)
+    known = Evaluator(grouped, Options(), H200)
+    state = known.state([part for group in grouped.groups for part in known.parts(group)])
+    moves = [move for move in merges(state, known) if isinstance(move, Merge)]
+    most = max(alike(moves), key=len)
+    assert len(most) >= 3 and sum(map(len, alike(moves))) == len(moves)
+    after = all_merged(state, most, known)
+    gone = len(state.groups) - len(after.groups)
+    assert gone > 1
+    saved = most[0].saved_seconds
+    assert after.seconds == pytest.approx(state.seconds - gone * saved)
+    assert in_order(after.groups, known) == list(after.groups)
+    members = [name for group in after.groups for name in group.members]
+    assert sorted(members) == sorted(name for group in state.groups for name in group.members)
 
 
 def test_no_group_waits_for_itself(lower: Lower) -> None:

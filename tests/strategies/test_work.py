@@ -9,6 +9,8 @@ from tcdsl.costmodel.work import Work
 from tcdsl.options import Options
 from tcdsl.strategies import catalogue
 from tcdsl.strategies.problem import Problem, analyses_shared, analysis, own_analysis
+from tcdsl.strategies.template import Choice
+from tcdsl.strategies.templates import elementwise
 from tcdsl.strategies.work import least_work_of, seconds_of, work_of
 from tests.strategies.test_templates import PROGRAMS, problems_of
 
@@ -120,3 +122,12 @@ def test_the_next_row_is_asked_for_where_it_is_long_enough(monkeypatch: pytest.M
     assert in_turn(source).is_prefetched
     monkeypatch.setattr("tcdsl.strategies.work.LEAST_BYTES", 1 << 14)
     assert not in_turn(source).is_prefetched
+
+
+def test_parts_of_an_array_are_counted_apart() -> None:
+    """Gates of a step: four parts of p, each loaded by itself."""
+    source = "def f(float(B,4,N) p) -> (y) { y(b,n) = p(b,0,n) * p(b,1,n) + p(b,2,n) * p(b,3,n) }"
+    (problem,) = problems_of(source, [(256, 4, 512)])
+    choice = Choice(elementwise.TEMPLATE, next(elementwise.TEMPLATE.space(problem)))
+    work = least_work_of(problem, choice.schedule(problem))
+    assert (work.read_bytes, work.written_bytes) == (4 * 256 * 4 * 512, 4 * 256 * 512)
