@@ -82,7 +82,7 @@ def erfcx(x: float) -> float:
         for n in range(1, 30):
             term *= -(2 * n - 1) / (2 * x * x)
             total += term
-        return total / (x * math.sqrt(math.pi))
+        return total / math.sqrt(math.pi) / x  # the product of both may overflow
     if x < -27:
         return math.inf
     square = x * x
