@@ -222,7 +222,7 @@ READ_BEFORE_WRITTEN = Entry(
 )
 ASSIGNED_PARAMETER = Entry(
     "TC028", SemanticError, "the parameter {name!r} is assigned but not returned",
-    "name it among the results too: then the caller's array is updated",
+    "name it among the results too: a call returns it anew, or updates an array that is also out=",
 )  # fmt: skip
 CYCLE = Entry("TC029", SemanticError, "{what} defined through itself: {cycle}", "{advice}")
 BAD_CALL = Entry("TC030", SemanticError, "call of {name!r}: {what}", "{advice}")

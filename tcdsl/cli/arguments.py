@@ -201,11 +201,12 @@ def chosen_inputs(
     try:
         generated = random_inputs(function.comprehension, sizes, arguments.seed)
     except MemoryError:
-        shapes = shapes_of(function.comprehension, sizes).values()
-        needed = sum(8 * math.prod(shape) for shape in shapes)  # random numbers have 8 bytes
+        shapes = shapes_of(function.comprehension, sizes)
+        largest = max(shapes, key=lambda name: math.prod(shapes[name]))
+        needed = 8 * math.prod(shapes[largest])  # random numbers have 8 bytes
         raise OUT_OF_MEMORY(
-            what="the input", size_bytes=needed, hint="give smaller sizes"
-        ) from None  # fmt: skip
+            what=f"the input {largest}", size_bytes=needed, hint="give smaller sizes"
+        ) from None
     return sizes, {name: arrays.get(name, value) for name, value in generated.items()}
 
 

@@ -52,9 +52,9 @@ GROUP_CYCLES = 250  # of a step of wgmma
 
 
 # Of an operand that threads compute in registers: what a pair of elements takes but for loads and
-# operations, and a step until its products begin (counted in code, not timed).  Until it is, it has to
-# be predicted to take HELD_MARGIN of the time of what else there is; and until it has run on a GPU it
-# is taken by choices alone.
+# operations, and a step until its products begin (counted in code, not timed).  Until it is, it has
+# to be predicted to take HELD_MARGIN of the time of what else there is; and until it has run on a
+# GPU it is taken by choices alone.
 HELD_INSTRUCTIONS, HELD_CYCLES, HELD_MARGIN = 2.0, 150, 0.85
 HELD_HAS_RUN = False
 

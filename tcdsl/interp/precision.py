@@ -70,4 +70,12 @@ def settled(value: Array, bound: Array, dtype: DType) -> Approximate:
     over = finite & (np.abs(value) + bound > largest(dtype))
     certain = ~finite & np.isfinite(bound)  # no number is near an infinity, and NaN is NaN
     bound = np.where(over, np.inf, np.where(certain, 0.0, bound))
-    return Approximate(value, bound.astype(np.float64))
+    return Approximate(value, _upwards(bound))
+
+
+def _upwards(bound: Array) -> Array:
+    """Return *bound* in float64, of which nothing less is a bound: what is tiny must not be 0."""
+    if bound.dtype == np.float64:
+        return bound
+    narrow = bound.astype(np.float64)
+    return np.where(narrow < bound, np.nextafter(narrow, np.inf), narrow)

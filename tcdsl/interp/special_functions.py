@@ -21,7 +21,10 @@ def lgamma(x: float) -> float:
     """Return ``ln |gamma(x)|``, +inf at the poles (as C does)."""
     if math.isinf(x) or (x <= 0 and x == math.floor(x)):
         return math.inf
-    return math.lgamma(x)
+    try:
+        return math.lgamma(x)
+    except OverflowError:
+        return math.inf
 
 
 def tgamma(x: float) -> float:
@@ -79,7 +82,7 @@ def erfcx(x: float) -> float:
         for n in range(1, 30):
             term *= -(2 * n - 1) / (2 * x * x)
             total += term
-        return total / (x * math.sqrt(math.pi))
+        return total / math.sqrt(math.pi) / x  # the product of both may overflow
     if x < -27:
         return math.inf
     square = x * x
@@ -163,7 +166,7 @@ def _bessel_y(order: int, x: float) -> float:
     if x >= _ASYMPTOTIC_FROM:
         return _hankel(order, x)[1]
     j = [*_miller(x), 0.0]
-    log_term = math.log(x / 2) + _EULER
+    log_term = math.log(x) - math.log(2) + _EULER  # half of the least denormal is 0
     pairs = range(1, (len(j) - 1) // 2)
     if order == 0:  # Neumann's series, and its derivative below
         series = math.fsum((-1) ** k * j[2 * k] / k for k in pairs)

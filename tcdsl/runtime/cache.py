@@ -107,7 +107,8 @@ class Cache:
 
     def peek(self, key: str) -> Entry | None:
         """Return what :meth:`get` does, but make no folder for it, and count nothing."""
-        is_there = self.root is not None and (self.root / "entries").is_dir()
+        # (Path.is_dir raises where a folder above cannot be searched, or a name is too long.)
+        is_there = self.root is not None and os.path.isdir(self.root / "entries")
         return self._read(key) if is_there and self._is_usable() else None
 
     def put(self, key: str, code: bytes, manifest: Mapping[str, Any]) -> bool:
@@ -259,7 +260,7 @@ class Cache:
             if not os.access(self._work, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
-            if not (self.root / "entries").is_dir():
+            if not os.path.isdir(self.root / "entries"):
                 return f"{self.root} cannot be written: {error.strerror}"
             # A read-only folder with entries can still be read.
             self._refuse_stores(error)

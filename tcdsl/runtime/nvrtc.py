@@ -115,7 +115,7 @@ def _find(
     given: Path | None, places: tuple[str, ...], search_path: tuple[str, ...], newest: int
 ) -> CudaCompiler | None:
     if given is not None:
-        return CudaCompiler(str(given), _file_identity(given)) if given.is_file() else None
+        return CudaCompiler(str(given), _file_identity(given)) if os.path.isfile(given) else None
     found = list(_candidates(places, search_path))
     fitting = [path for path in found if not newest or _major(path) <= newest]
     for path in (*fitting, *found):
@@ -133,10 +133,11 @@ def _candidates(places: tuple[str, ...], search_path: tuple[str, ...]) -> Iterat
     folders += [Path(home, name) for home in places[:2] if home for name in _TOOLKIT_FOLDERS]
     folders.append(Path(_SYSTEM_TOOLKIT, "lib64"))
     for folder in folders:
-        if not folder.is_dir():  # most are none, and a process asks once: one question, not four
+        # Most are none, and a process asks once: one question, not four.
+        if not os.path.isdir(folder):
             continue
         for soname in _SONAMES:
-            if (folder / soname).is_file():
+            if os.path.isfile(folder / soname):
                 yield folder / soname
 
 

@@ -23,6 +23,7 @@ from tcdsl.poly.accesses import builder_of
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop, Statement, Storage
+from tcdsl.poly.verify import are_digits
 from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read, why_not_cached
 from tcdsl.schedule.fusion import textual
 from tcdsl.schedule.nesting import Piece
@@ -73,8 +74,9 @@ def _keep(scop: Scop, sketch: Sketch, array: str, *, is_ahead: bool = False) -> 
     ways = {_pieces(cached, sketch, name) for name in readers}
     pieces = ways.pop()
     own = {piece.coordinate.position for piece in pieces}
-    is_whole = all(size == 1 or dim in own for dim, size in enumerate(cached.sizes))
-    if ways or not pieces or not is_whole or not (sketch.is_staged or _has_numbers(sketch, pieces)):
+    if ways or not pieces or not _are_told(pieces, cached.sizes):
+        return scop, sketch
+    if not (sketch.is_staged or _has_numbers(pieces)):
         return scop, sketch
     loops, turns = _loops_of_copy(sketch, readers[0], cached)
     moved = [
@@ -104,11 +106,22 @@ def _keep(scop: Scop, sketch: Sketch, array: str, *, is_ahead: bool = False) -> 
     )
 
 
-def _has_numbers(sketch: Sketch, pieces: Sequence[Piece]) -> bool:
+def _are_told(pieces: Sequence[Piece], sizes: Sequence[int]) -> bool:
+    """Return whether *pieces* tell each element of a box of these *sizes*: one an iteration.
+
+    Where threads have a row each, and several in turn, they do not.  Such a thread reads rows
+    i % 4 = t of x, and the box around them has all: for each i / 4 there are four rows::
+
+        i % 4 (threads), i / 4 (rows of a thread)    --->    t, e / 4  over the rows e of the box
+    """
+    coordinates = [piece.coordinate for piece in pieces]
+    return all(size == 1 or are_digits(coordinates, dim, size) for dim, size in enumerate(sizes))
+
+
+def _has_numbers(pieces: Sequence[Piece]) -> bool:
     """Return whether a thread's values have numbers, as registers do: of one axis, or unrolled."""
     axes = {piece.coordinate.position for piece in pieces if piece.kind is not LoopKind.LANES}
-    is_unrolled = sketch.is_unrolled and all(piece.kind is not LoopKind.SERIAL for piece in pieces)
-    return len(axes) <= 1 or is_unrolled
+    return len(axes) <= 1 or all(piece.kind is not LoopKind.SERIAL for piece in pieces)
 
 
 def _before(scop: Scop, copy: str, members: Sequence[str]) -> Scop:

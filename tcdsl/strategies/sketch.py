@@ -247,7 +247,6 @@ class Sketch:
     turns: tuple[Piece, ...] = ()
     beside: int = 0  # blocks that a multiprocessor is to hold at once; 0: as many as it may
     is_staged: bool = False  # the arguments among them in shared memory, not in registers
-    is_unrolled: bool = False  # a thread keeps values of several axes, whose loops are unrolled
     staged: tuple[str, ...] = ()  # the copies there
     copied: tuple[str, ...] = ()  # arrays whose part of a block is copied there (copied_factors.py)
     copiers: tuple[int, ...] = ()  # the threads along x, y, z that do

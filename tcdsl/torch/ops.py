@@ -106,7 +106,9 @@ def direct_call(
 def _parts(name: object) -> tuple[str, str]:
     match = _NAME.fullmatch(name) if isinstance(name, str) else None
     if match is None:
-        what = f"it is {shortened(name)}, without a namespace"
+        is_plain = isinstance(name, str) and "::" not in name
+        why = "without a namespace" if is_plain else "which is no namespace and name of letters"
+        what = f"it is {shortened(name)}, {why}"
         raise _refused(what, 'give "namespace::name", such as name="mylib::softmax"')
     return match[1], match[2]
 

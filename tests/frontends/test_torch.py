@@ -378,6 +378,7 @@ def test_a_layer_has_the_state_of_the_one_that_it_replaces() -> None:
     ("make", "message"),
     [
         (lambda: tct.op(prog.conv, name="conv"), "'conv', without a namespace"),
+        (lambda: tct.op(prog.conv, name="a b::c"), "'a b::c', which is no namespace and name"),
         (lambda: tct.op(prog, name="a::b"), "this is a program"),
         (lambda: tct.op(prog.conv, name="aten::relu"), "PyTorch refuses aten::relu"),
         (lambda: tct.Module(prog.conv, weigth=torch.ones(1, 1)), "no parameter 'weigth'"),

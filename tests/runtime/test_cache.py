@@ -335,6 +335,21 @@ def test_a_file_in_the_place_of_the_folder(root: Path) -> None:
     assert "cannot be made" in refused(Cache(root / "below"))
 
 
+def test_a_folder_that_cannot_be_looked_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is too long; one below a folder of which another user may not know what it has.
+
+    ``Path.is_dir`` raises there: a program could not even be defined.
+    """
+    long = Cache(root / ("x" * 300))
+    assert long.peek(KEY) is None and "cannot be made" in refused(long)
+
+    def locked(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "stat", locked)
+    assert Cache(root).peek(KEY) is None
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
 def test_a_full_or_read_only_disk_costs_one_warning(
     root: Path, monkeypatch: pytest.MonkeyPatch, number: int

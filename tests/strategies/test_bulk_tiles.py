@@ -282,6 +282,14 @@ def copies_of(unit: Any) -> list[Statement]:
     return [s for s in scop.statements if s.role == PRODUCER and s.bulk is not None]
 
 
+@pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+def test_tiles_are_requested_that_a_block_has(
+    cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks have tiles in turn, some one more than others: the roles meet the same stages."""
+    assert len(copies_of(made("in turn", cuda_unit, monkeypatch))) == 2
+
+
 def test_another_window_than_the_statement_reads_is_found(
     cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch
 ) -> None:

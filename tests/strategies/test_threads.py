@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of
 from tcdsl.poly.scop import Kind
 from tcdsl.schedule.mapping import Mapped
+from tcdsl.strategies.assembly import grid_in_memory_order
+from tcdsl.strategies.sketch import Tile
 from tcdsl.testing import check
 
 CheckAll = Callable[..., None]
@@ -122,6 +124,17 @@ def test_blocks_start_in_the_order_of_memory(cuda_unit: MakeUnit) -> None:
     assert kernel.grid[0] < kernel.grid[1] == 3000
     (kernel,) = cuda_unit(bias, (70000, 8192), (8192,)).source.kernels
     assert kernel.grid[0] == 70000 and kernel.grid[1] > 1
+
+
+def test_axes_of_the_grid_are_in_the_order_of_memory_while_they_have_room() -> None:
+    chip = load_chip("h200")
+    assert chip.grid[1] == 65535
+
+    def axes(*blocks: int) -> list[int]:
+        return grid_in_memory_order([Tile({}, count, 0) for count in blocks], chip)
+
+    assert axes(3, 65535) == [0, 1] and axes(1, 4000, 3) == [-1, 0, 1]
+    assert axes(3, 65536) == [1, 0] and axes(2, 1, 65536) == [1, -1, 0]
 
 
 def test_transposed_neighbours_are_vectors_of_loads_and_of_stores(cuda_unit: MakeUnit) -> None:

@@ -209,7 +209,8 @@ def hint_for(mistake: Mistake) -> str | None:
 def _double_sign(mistake: Mistake) -> str | None:
     """``**``, ``++``, ``--``, ``//``, ``-=``, ``:=``: signs of other languages."""
     if mistake.found == "*" and mistake.before.endswith("*"):
-        return "there is no power operator: use pow(x, y)"
+        power = "use pow(x, y)" if mistake.operand_fits else "write N * N"
+        return f"there is no power operator: {power}"
     if mistake.found == "/" and mistake.before.endswith("/"):
         return "'/' of integers floors already; # starts a comment"
     if mistake.rest.startswith(":="):
@@ -231,13 +232,18 @@ def _comparison_or_assignment(mistake: Mistake) -> str | None:
 
 
 def _word_operator(mistake: Mistake) -> str | None:
-    """``a and b``: after ``a``, the words begin a statement ``and ...`` with no assignment."""
+    """``a and b``: after ``a``, the words begin a statement ``and ...`` with no assignment.
+
+    In parentheses no statement begins: there the word itself, or what follows ``not``, is wrong.
+    """
+    signs = {"and": "&&", "or": "||", "not": "!"}
+    if mistake.found in signs and mistake.operator_fits:
+        return f"write {signs[mistake.found]} for '{mistake.found}'"
     word = re.search(r"\b(?:(and|or)\s*|(not)\s*\w*\s*(?:\([^()]*\)\s*)?)$", mistake.before)
-    if word is None or "REDUCE" not in mistake.accepted:
+    if word is None or not ("REDUCE" in mistake.accepted or mistake.operator_fits):
         return None
     found = word[1] or word[2]
-    sign = {"and": "&&", "or": "||", "not": "!"}[found]
-    return f"write {sign} for '{found}'"
+    return f"write {signs[found]} for '{found}'"
 
 
 def _other_language(mistake: Mistake) -> str | None:
@@ -357,9 +363,24 @@ def _def(mistake: Mistake) -> str | None:
 
 
 def _clause(mistake: Mistake) -> str | None:
-    """``where i = 0:N``."""
+    """``where i = 0:N``, ``where i in 0:N:2``."""
+    if mistake.found == ":" and (index := re.search(r"(\w+)\s+in\b[^:]+:[^:]+$", mistake.before)):
+        name = index[1]
+        return f"a range has no step: let {name} count the steps, and write 2*{name} in subscripts"
     if mistake.found == ":" and re.search(r"\w\s*=[^=]*$", mistake.before):
         return "a range is written with 'in': where i in 0:N"
+    return None
+
+
+def _extent(mistake: Mistake) -> str | None:
+    """``float(N + 1) x``, ``float(:, :) x``."""
+    if mistake.found in ("?", ":", "*", "-") and mistake.accepted == {"NAME", "INT", ")"}:
+        return "name each dimension, as in float(M, N) x: a call says how long they are"
+    if mistake.found in ("+", "-", "/", "%") and mistake.accepted <= {",", ")", "*"}:
+        return (
+            "an extent is a number, a size or a product of these: give the dimension a size of its"
+            " own; a result may leave its dimensions out, which are inferred"
+        )
     return None
 
 
@@ -390,6 +411,7 @@ _GUESSES: tuple[Callable[[Mistake], str | None], ...] = (
     _not_opened,
     _extremum,
     _clause,
+    _extent,
     _one_target,
     _assigned_in_expression,
 )

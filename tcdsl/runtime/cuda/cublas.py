@@ -119,7 +119,7 @@ def _places(sonames: Sequence[str]) -> Iterator[Path]:
     folders.append(Path("/usr/local/cuda", _TOOLKIT_FOLDERS[0]))
     for folder in folders:
         for soname in sonames:
-            if (folder / soname).is_file():
+            if os.path.isfile(folder / soname):
                 yield folder / soname
 
 

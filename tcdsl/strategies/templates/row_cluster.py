@@ -266,7 +266,6 @@ def schedule(problem: Problem, config: RowClusterConfig) -> Sketch:
         problem.group.members, tuple(assembly.block_loops()), remaining, partials,
         why=(rows.why,), threads=threads, in_registers=True,
         resident=(*rows.staged, *rows.resident), is_staged=not config.in_registers,
-        is_unrolled=config.in_registers,
     )  # fmt: skip
 
 
