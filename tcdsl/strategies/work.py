@@ -10,7 +10,7 @@
 Counts are of boxes, which may be larger than domains: it takes microseconds, and calls isl never.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil, inf, prod
 from typing import NamedTuple
@@ -71,6 +71,29 @@ def seconds_of(problem: Problem, sketch: Sketch, most: float = inf) -> float:
     if seconds > most:
         return seconds
     return estimate(with_accesses(problem, sketch, least), problem.gpu).seconds
+
+
+def least_of(
+    problem: Problem, sketches: Sequence[Sketch], alike: float = 1.0, most: float = inf
+) -> tuple[int, float] | None:
+    """Return the number of the first of *sketches* that takes about the least time, and that time.
+
+    The one with the least lower bound comes first: it rules out most of the others.
+
+    :arg alike: what times may differ by, and are the same.
+    :arg most: seconds; None is returned if bounds rule out all that take less.
+    """
+    works = [least_work_of(problem, sketch) for sketch in sketches]
+    bounds = [estimate(work, problem.gpu).seconds for work in works]
+    least, found = most, dict[int, float]()
+    for number in sorted(range(len(sketches)), key=lambda n: bounds[n]):
+        if bounds[number] > alike * least:
+            break
+        whole = with_accesses(problem, sketches[number], works[number])
+        found[number] = estimate(whole, problem.gpu).seconds
+        least = min(least, found[number])
+    near = [number for number, seconds in found.items() if seconds <= alike * least]
+    return (min(near), found[min(near)]) if near else None
 
 
 def with_accesses(problem: Problem, sketch: Sketch, least: Work) -> Work:

@@ -31,7 +31,7 @@ from tcdsl.strategies.private_results import (
 from tcdsl.strategies.problem import Problem, nameless_analysis
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Template
-from tcdsl.strategies.work import seconds_of
+from tcdsl.strategies.work import least_of, seconds_of
 
 FOLD_BYTES = 16  # a thread, of each reduction that a block folds (schedule/promotion)
 MOST_BASES = 6  # configurations of the other template, and one without vectors
@@ -117,14 +117,14 @@ class _Private:
 @nameless_analysis
 def _likeliest(problem: Problem, private: _Private) -> tuple[float, PrivateConfig | None, float]:
     """Return the least estimated time, the configuration that takes it, and the base's least."""
-    least = plain = inf
-    found = None
-    for config, sketch in private.sketches(problem):
-        if config is None:
-            plain = min(plain, seconds_of(problem, sketch, plain))
-        elif (seconds := seconds_of(problem, sketch, least)) < least:
-            least, found = seconds, config
-    return least, found, plain
+    every = list(private.sketches(problem))
+    plain = least_of(problem, [sketch for config, sketch in every if config is None])
+    copied = [(config, sketch) for config, sketch in every if config is not None]
+    found = least_of(problem, [sketch for _, sketch in copied])
+    without = inf if plain is None else plain[1]
+    if found is None or found[1] == inf:
+        return inf, None, without
+    return found[1], copied[found[0]][0], without
 
 
 def _few(space: Iterable[Any]) -> list[Any]:
