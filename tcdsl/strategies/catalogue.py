@@ -14,6 +14,7 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import Estimate, estimate
 from tcdsl.costmodel.work import Work
 from tcdsl.records import dataclass
+from tcdsl.strategies.alternatives import least_of
 from tcdsl.strategies.lesser_sizes import at_lesser_sizes
 from tcdsl.strategies.problem import Problem, nameless_analysis, own_analysis
 from tcdsl.strategies.template import Choice, Template
@@ -42,7 +43,7 @@ from tcdsl.strategies.templates import (
     tile_simt,
     transpose,
 )
-from tcdsl.strategies.work import least_of, seconds_of, work_of
+from tcdsl.strategies.work import seconds_of, work_of
 
 BRIEF_SECONDS = gpu_thresholds.BRIEF_TILE_SECONDS
 BRIEF_CHAIN_SECONDS = gpu_thresholds.BRIEF_CHAIN_SECONDS
@@ -201,8 +202,8 @@ def _unless_others_are_quick(problem: Problem, tiles: Choice) -> Choice:
         return tiles
     every = _others(problem)
     sketches = [choice.template.schedule(problem, choice.config) for choice in every]
-    found = least_of(problem, sketches, ALIKE, seconds / QUICK)
-    return tiles if found is None or QUICK * found[1] > seconds else every[found[0]]
+    found = least_of(problem, sketches, ALIKE, seconds / SPEEDUP)
+    return tiles if found is None or SPEEDUP * found[1] > seconds else every[found[0]]
 
 
 def _times(problem: Problem, lesser: Problem | None, choice: Choice) -> tuple[float, float]:

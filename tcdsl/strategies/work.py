@@ -10,7 +10,7 @@
 Counts are of boxes, which may be larger than domains: it takes microseconds, and calls isl never.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil, inf, prod
 from typing import NamedTuple
@@ -71,29 +71,6 @@ def seconds_of(problem: Problem, sketch: Sketch, most: float = inf) -> float:
     if seconds > most:
         return seconds
     return estimate(with_accesses(problem, sketch, least), problem.gpu).seconds
-
-
-def least_of(
-    problem: Problem, sketches: Sequence[Sketch], alike: float = 1.0, most: float = inf
-) -> tuple[int, float] | None:
-    """Return the number of the first of *sketches* that takes about the least time, and that time.
-
-    The one with the least lower bound comes first: it rules out most of the others.
-
-    :arg alike: what times may differ by, and are the same.
-    :arg most: seconds; None is returned if bounds rule out all that take less.
-    """
-    works = [least_work_of(problem, sketch) for sketch in sketches]
-    bounds = [estimate(work, problem.gpu).seconds for work in works]
-    least, found = most, dict[int, float]()
-    for number in sorted(range(len(sketches)), key=lambda n: bounds[n]):
-        if bounds[number] > alike * least:
-            break
-        whole = with_accesses(problem, sketches[number], works[number])
-        found[number] = estimate(whole, problem.gpu).seconds
-        least = min(least, found[number])
-    near = [number for number, seconds in found.items() if seconds <= alike * least]
-    return (min(near), found[min(near)]) if near else None
 
 
 def with_accesses(problem: Problem, sketch: Sketch, least: Work) -> Work:
@@ -267,25 +244,25 @@ def _pieces(sketch: Sketch) -> Iterator[Piece]:
 
 def _grid(sketch: Sketch) -> Grid:
     """Return the widths of the loops over blocks and threads."""
-    threads = _widths(sketch, LoopKind.THREAD)
+    blocks, threads = _widths(sketch)
     cluster = threads.pop(RANK, 1)
-    blocks = prod(_widths(sketch, LoopKind.BLOCK).values()) * cluster
-    return Grid(blocks, cluster, prod(threads.values()))
+    return Grid(prod(blocks.values()) * cluster, cluster, prod(threads.values()))
 
 
 def along_axes(sketch: Sketch, kind: LoopKind) -> Dim3:
     """Return how many blocks *sketch* has along x, y, z, or how many threads a block."""
-    widths = _widths(sketch, kind)
+    widths = _widths(sketch)[kind is LoopKind.THREAD]
     return widths.get(0, 1), widths.get(1, 1), widths.get(2, 1)
 
 
-def _widths(sketch: Sketch, kind: LoopKind) -> dict[int, int]:
-    """Return the width of the loops of *kind* along each axis that has some."""
-    found: dict[int, int] = {}
+def _widths(sketch: Sketch) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the width of the loops over blocks, and over threads, along each axis with some."""
+    blocks, threads = dict[int, int](), dict[int, int]()
     for piece in _pieces(sketch):
-        if piece.kind is kind:
-            found[piece.axis] = max(found.get(piece.axis, 1), piece.width)
-    return found
+        if piece.kind is LoopKind.THREAD or piece.kind is LoopKind.BLOCK:
+            own = threads if piece.kind is LoopKind.THREAD else blocks
+            own[piece.axis] = max(own.get(piece.axis, 1), piece.width)
+    return blocks, threads
 
 
 def _busy(sketch: Sketch, name: str) -> float:
