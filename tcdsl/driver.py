@@ -168,9 +168,10 @@ class CpuBackend(Backend[CSource]):
 
     libraries = ("blas",)
 
-    def __init__(self, cpu: Cpu) -> None:
+    def __init__(self, cpu: Cpu, printed: Callable[[CSource], None] | None = None) -> None:
         self.cpu = cpu
         self.threads = cpu.threads
+        self.printed = printed
 
     def _on(self, rung: "Rung | None") -> Cpu:
         is_serial = rung is not None and rung.scheme is Scheme.SERIAL
@@ -180,7 +181,10 @@ class CpuBackend(Backend[CSource]):
         return plan_scop(scop, options, self._on(rung), rung.scheme if rung is not None else None)
 
     def print(self, plan: Plan, rung: "Rung | None") -> CSource:
-        return print_plan(plan, self._on(rung).threads)
+        source = print_plan(plan, self._on(rung).threads)
+        if self.printed is not None:
+            self.printed(source)
+        return source
 
 
 class GpuBackend(Backend[CudaSource]):
@@ -256,12 +260,15 @@ def compile_to_cuda(
     return compile_with(request, GpuBackend(gpu, request.alignments, printed))
 
 
-def compile_to_c(request: Request, cpu: Cpu) -> Compiled[CSource]:
+def compile_to_c(
+    request: Request, cpu: Cpu, printed: Callable[[CSource], None] | None = None
+) -> Compiled[CSource]:
     """Return the C of *request*.
 
+    :arg printed: see :func:`compile_to_cuda`.
     :raises CannotOpenError: there is no code for all values, or it takes too long to find.
     """
-    return compile_with(request, CpuBackend(cpu))
+    return compile_with(request, CpuBackend(cpu, printed))
 
 
 def compile_with(request: Request, backend: Backend[Source]) -> Compiled[Source]:

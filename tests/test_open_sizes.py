@@ -23,7 +23,7 @@ from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Sequence
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop
 from tcdsl.poly.verify import why_not_in_bounds, why_not_legal
-from tcdsl.runtime.c_compiler import compile_shared
+from tcdsl.runtime.c_compiler import begun_shared
 from tcdsl.source import Source
 from tcdsl.testing import check
 
@@ -48,11 +48,11 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The sources that were given to the C compiler."""
     sources: list[str] = []
 
-    def counted(source: str, *args: Any, **kwargs: Any) -> bytes:
+    def counted(source: str, *args: Any, **kwargs: Any) -> Any:
         sources.append(source)
-        return compile_shared(source, *args, **kwargs)
+        return begun_shared(source, *args, **kwargs)
 
-    monkeypatch.setattr("tcdsl.executable.cpu.compile_shared", counted)
+    monkeypatch.setattr("tcdsl.executable.cpu.begun_shared", counted)
     yield sources
 
 

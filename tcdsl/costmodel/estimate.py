@@ -50,7 +50,7 @@ H. Kim, An analytical model for a GPU architecture with memory-level and thread-
 awareness, ISCA 2009, doi:10.1145/1555754.1555775 (waiting and computing warps take turns).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from math import ceil, inf
 
@@ -64,6 +64,7 @@ from tcdsl.records import dataclass
 TAIL = 0.05  # of a kernel whose blocks all run at once; less, the more there are one after another
 STORED = 2.0  # stores that wait for chains in full: half as many bytes as loads, or more
 OVERLAP = 3  # the power of the norm of a block's rounds of loads, and of its bytes
+ROUNDED = 1e-9  # what two orders of the same operations may differ by
 SHARP = 16  # the same, of chip and multiprocessor: almost the longer of them
 TILED_SHARP = 4  # the same, of tiles (2.5 to 8 are alike for measured candidates)
 LINE_CYCLES = 1.0  # of a lookup in the first-level cache
@@ -100,6 +101,39 @@ def estimate(work: Work, chip: Chip) -> Estimate:
     launch = work.launches * _launch(work, chip)
     finish = chain_seconds(work.finish, chip) + work.same_atomics * chip.same_atomic_s
     return Estimate(launch + body + finish, terms | {"launch": launch, "finish": finish})
+
+
+def lower_bound(work: Work, chip: Chip) -> float:
+    """Return a time that the estimate of *work* is not below, some times faster than that.
+
+    A station serves all blocks of the busiest multiprocessor, a block meets all stations and waits
+    for its chain (X is at most 1 / max D and n / (Z + sum of D)), and the chip moves all bytes.
+    """
+    moved = max(work.l2_bytes, work.dram_bytes)
+    of_chip = max(moved / chip.l2_bytes_per_s, work.dram_bytes / dram_rate(work, chip))
+    warps = work.instructions / chip.threads_per_warp / chip.schedulers_per_multiprocessor
+    own = moved / chip.multiprocessor_bytes_per_s
+    computing = max(warps, _line_cycles(work) * work.lines) / chip.clock_hz
+    loaded, start = max(own, computing) / work.blocks, _start(work, chip)
+    alone = start + loaded + chain_seconds(work.chain, chip) + chip.l2_latency_s
+    busiest = max(alone, ceil(work.blocks / usable(work, chip)) * max(start, loaded))
+    finish = chain_seconds(work.finish, chip) + work.same_atomics * chip.same_atomic_s
+    found = work.launches * _launch(work, chip) + max(busiest, of_chip) + finish
+    return found * (1 - ROUNDED)
+
+
+def fastest(works: Sequence[Work], chip: Chip) -> tuple[float, int]:
+    """Return the least time among *works*, and the number of the first that takes it.
+
+    The one with the least lower bound comes first: it rules out most of the others.
+    """
+    bounds = [lower_bound(work, chip) for work in works]
+    least = inf, 0
+    for number in sorted(range(len(works)), key=lambda n: bounds[n]):
+        if bounds[number] > least[0]:
+            break
+        least = min(least, (estimate(works[number], chip).seconds, number))
+    return least
 
 
 def _of_blocks(work: Work, chip: Chip) -> tuple[float, dict[str, float]]:
@@ -154,12 +188,10 @@ def _of_chip(work: Work, chip: Chip) -> dict[str, float]:
 def _of_block(work: Work, chip: Chip, resident: int) -> dict[str, float]:
     """Return the seconds that a block needs of each unit of its multiprocessor."""
     moved = max(work.l2_bytes, work.dram_bytes)
-    start = chip.cluster_block_start_s if work.cluster > 1 else chip.block_start_s
-    each_line = TILED_LINE_CYCLES if work.is_tiled else LINE_CYCLES
     found = {
-        "starts": start * usable(work, chip),
+        "starts": _start(work, chip),
         "own": moved / work.blocks / chip.multiprocessor_bytes_per_s,
-        "L1": each_line * work.lines / work.blocks / chip.clock_hz,
+        "L1": _line_cycles(work) * work.lines / work.blocks / chip.clock_hz,
     }
     each = chip.multiprocessors / work.blocks  # of the chip's time
     found["shared memory"] = each * work.shared_traffic_bytes / chip.shared_bytes_per_s
@@ -171,6 +203,16 @@ def _of_block(work: Work, chip: Chip, resident: int) -> dict[str, float]:
     warps = work.instructions / chip.threads_per_warp
     found["issue"] = each * warps / a_second / part_hidden
     return found
+
+
+def _start(work: Work, chip: Chip) -> float:
+    """Return the seconds until a multiprocessor has its next block, as all others have."""
+    each = chip.cluster_block_start_s if work.cluster > 1 else chip.block_start_s
+    return each * usable(work, chip)
+
+
+def _line_cycles(work: Work) -> float:
+    return TILED_LINE_CYCLES if work.is_tiled else LINE_CYCLES
 
 
 def _stations(work: Work, of_block: dict[str, float]) -> tuple[float, ...]:

@@ -188,6 +188,23 @@ def access_stride(array: Array, access: Access, index: str) -> int:
     return abs(total)
 
 
+_Strides = tuple[tuple[int, ...], ...]  # one row an access, one entry a dimension
+_usual: WeakKeyDictionary[Statement, tuple[tuple[Array, ...], _Strides]] = WeakKeyDictionary()
+
+
+def usual_strides(statement: Statement, arrays: tuple[Array, ...]) -> _Strides:
+    """Return the usual strides of the accesses of *statement*, to *arrays*, writes first."""
+    known = _usual.get(statement)
+    if known is None or known[0] != arrays:
+        accesses = zip(arrays, (*statement.writes, *statement.reads), strict=True)
+        rows = tuple(
+            tuple(usual_stride(array, access, index) for index in statement.indices)
+            for array, access in accesses
+        )
+        known = _usual[statement] = arrays, rows
+    return known[1]
+
+
 def usual_stride(array: Array, access: Access, index: str) -> int:
     """Return the stride of *access* along *index*, for costs: that of most values of the index.
 

@@ -14,7 +14,7 @@ from tcdsl.executable.faults import error_of
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, as_numpy, overlaps
-from tcdsl.runtime.c_compiler import c_flags, compile_shared, cpu_identity, find_compiler
+from tcdsl.runtime.c_compiler import begun_shared, c_flags, cpu_identity, find_compiler
 from tcdsl.runtime.cache import default_cache, key_of
 from tcdsl.runtime.calibrated import cpu_of
 from tcdsl.runtime.cpu import CpuProgram, Manifest
@@ -203,10 +203,18 @@ def cpu_program(
         from tcdsl.lang.request import Request
 
     request = Request(comprehension, special, strides, options, opened=dict.fromkeys(opened))
-    compiled = compile_to_c(request, cpu)
-    compiled = with_decisions(compiled, "cpu")
-    dump_stages(comprehension, compiled.stages)
-    code = compile_shared(compiled.source.text, flags, compiler=compiler)
+    with contextlib.ExitStack() as running:  # the compiler, while the text is verified
+        begun: list[Callable[[], bytes]] = []
+
+        def begin(printed: "CSource") -> None:
+            running.close()  # of a plan that proved to be wrong
+            code = begun_shared(printed.text, flags, compiler=compiler)
+            begun.append(running.enter_context(code))
+
+        compiled = compile_to_c(request, cpu, begin)
+        compiled = with_decisions(compiled, "cpu")
+        dump_stages(comprehension, compiled.stages)
+        code = begun[-1]()
     manifest = Manifest(
         compiled.source.pointers,
         compiled.source.workspace_bytes,

@@ -29,7 +29,7 @@ from tcdsl.strategies.catalogue import ALIKE, LIKELIEST, fastest
 from tcdsl.strategies.problem import Problem, nameless_analysis
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Choice
-from tcdsl.strategies.work import along_axes, work_of
+from tcdsl.strategies.work import along_axes, least_work_of, with_accesses
 
 MOST = 8  # kernels of one launch
 
@@ -58,9 +58,9 @@ def common_blocks(problems: Sequence[Problem]) -> Common | None:
     None if there are none, or they save too little of separate launches, which run beside each
     other.
     """
-    by_shape, gpu = [_by_shape(problem) for problem in problems], problems[0].gpu
-    if not all(by_shape):
+    if not all(map(_is_stream_as_chosen, problems)):
         return None
+    by_shape, gpu = [_by_shape(problem) for problem in problems], problems[0].gpu
     best = [next(iter(own.values())).work for own in by_shape]
     apart = sum(launch_seconds(work, gpu) for work in best) + longest(best, gpu)
     shapes = [shape for shape in by_shape[0] if all(shape in own for own in by_shape)]
@@ -125,32 +125,43 @@ def _chosen_shape(problem: Problem) -> Dim3:
 
 @nameless_analysis
 def _by_shape(problem: Problem) -> Mapping[Dim3, _Made]:
-    """Return the fastest way to make *problem* with blocks of each shape; the chosen one first.
+    """Return the fastest way to make *problem*, a stream, with blocks of each shape.
 
-    Nothing where the chosen schedule is no stream.
+    The chosen one comes first.
     """
-    chosen = fastest(problem)
-    if chosen.template in LIKELIEST or not _is_stream(problem, chosen.schedule(problem)):
-        return {}
-    found: dict[Dim3, _Made] = {}
-    for choice in (chosen, *(Choice(chosen.template, c) for c in chosen.template.space(problem))):
-        sketch = choice.schedule(problem)
-        if not _is_stream(problem, sketch):
+    chosen, found = fastest(problem), dict[Dim3, _Made]()
+    template = chosen.template
+    for choice in (chosen, *(Choice(template, config) for config in template.space(problem))):
+        sketch = template.schedule(problem, choice.config)
+        if not _is_stream(sketch):
             continue
-        work, shape = work_of(problem, sketch), along_axes(sketch, LoopKind.THREAD)
+        shape, least = along_axes(sketch, LoopKind.THREAD), least_work_of(problem, sketch)
+        most = found[shape].seconds if shape in found else None
+        if most is not None and ALIKE * estimate(least, problem.gpu).seconds >= most:
+            continue  # it is a lower bound
+        work = with_accesses(problem, sketch, least)
         seconds = estimate(work, problem.gpu).seconds
-        if shape not in found or ALIKE * seconds < found[shape].seconds:
+        if most is None or ALIKE * seconds < most:
             grid = along_axes(sketch, LoopKind.BLOCK)
             found[shape] = _Made(choice, work, seconds, grid)
     return found
 
 
-def _is_stream(problem: Problem, sketch: Sketch) -> bool:
-    """Return whether *sketch* needs no rewrite of *problem*, and its blocks do nothing together."""
-    statements = (problem.shapes[name].statement for name in sketch.members)
-    is_plain = all(statement.kind is Kind.ASSIGN for statement in statements)
+@nameless_analysis
+def _is_stream_as_chosen(problem: Problem) -> bool:
+    """Return whether *problem* is elementwise, and made so that its blocks do nothing together."""
+    statements = (problem.shapes[name].statement for name in problem.group.members)
+    if any(statement.kind is not Kind.ASSIGN for statement in statements):
+        return False
+    chosen = fastest(problem)
+    sketch = chosen.template.schedule(problem, chosen.config)
+    return chosen.template not in LIKELIEST and _is_stream(sketch)
+
+
+def _is_stream(sketch: Sketch) -> bool:
+    """Return whether the blocks of *sketch* do nothing together, and it needs no rewrite."""
     others = (
         sketch.partials, sketch.resident, sketch.steps, sketch.tensor, sketch.bands,
         sketch.implicit, sketch.transposition, sketch.layout, sketch.private, sketch.turns,
     )  # fmt: skip
-    return is_plain and not any(others)
+    return not any(others)

@@ -17,7 +17,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -263,38 +263,78 @@ def compile_shared(
         source is then kept, and the message says where.
     :raises InternalError: (TC077) it crashed twice.
     """
+    with begun_shared(source, flags, compiler=compiler, timeout_s=timeout_s) as code_of:
+        return code_of()
+
+
+@contextmanager
+def begun_shared(
+    source: str,
+    flags: Sequence[str] | None = None,
+    *,
+    compiler: Compiler | None = None,
+    timeout_s: float = TIMEOUT_S,
+) -> Iterator[Callable[[], bytes]]:
+    """Let the compiler begin with *source*, and give what waits for it: :func:`compile_shared`.
+
+    Nothing is left of a compiler that nobody has waited for when the block ends.
+    """
     chosen = compiler or find_compiler()
     all_flags = tuple(flags) if flags is not None else c_flags(chosen)
     name = " ".join(chosen.command)
+
+    def code_of() -> bytes:
+        with _told(name, source, timeout_s):
+            outcome = outcome_of(timeout_s)
+            if isinstance(outcome, str) and is_crash(outcome):
+                crash, careful = outcome, (*all_flags, *_CAREFUL_FLAGS)
+                outcome = _compile(chosen.command, careful, source, timeout_s)
+                if isinstance(outcome, bytes):
+                    warn(f"{name} crashed ({crash}), and made slower code of the program with -O1")
+        if isinstance(outcome, str):
+            entry = COMPILER_CRASHED if is_crash(outcome) else COMPILATION_FAILED
+            raise entry(compiler=name, message=outcome, path=keep_source(source))
+        return outcome
+
+    with ExitStack() as stack:
+        with _told(name, source, timeout_s):
+            outcome_of = stack.enter_context(_begun(chosen.command, all_flags, source))
+        yield code_of
+
+
+@contextmanager
+def _told(name: str, source: str, limit_s: float) -> Iterator[None]:
+    """Raise what the user is told where the compiler *name* takes too long, or does not start."""
     try:
-        outcome = _compile(chosen.command, all_flags, source, timeout_s)
-        if isinstance(outcome, str) and is_crash(outcome):
-            crash, outcome = (
-                outcome,
-                _compile(chosen.command, (*all_flags, *_CAREFUL_FLAGS), source, timeout_s),
-            )
-            if isinstance(outcome, bytes):
-                warn(f"{name} crashed ({crash}), and made slower code of the program with -O1")
+        yield
     except subprocess.TimeoutExpired:
         path = keep_source(source)
-        raise COMPILATION_TIMED_OUT(compiler=name, limit_s=timeout_s, path=path) from None
+        raise COMPILATION_TIMED_OUT(compiler=name, limit_s=limit_s, path=path) from None
     except OSError as error:
         raise NO_COMPILER(
             why=f"{name!r} cannot be run: {error}", advice="see 'tcdsl doctor'"
         ) from None
-    if isinstance(outcome, str):
-        entry = COMPILER_CRASHED if is_crash(outcome) else COMPILATION_FAILED
-        raise entry(compiler=name, message=outcome, path=keep_source(source))
-    return outcome
 
 
 def _compile(
     command: tuple[str, ...], flags: tuple[str, ...], source: str, timeout_s: float
 ) -> bytes | str:
     """Return the code that *command* makes of *source*, or its first error."""
+    with _begun(command, flags, source) as outcome_of:
+        return outcome_of(timeout_s)
+
+
+@contextmanager
+def _begun(
+    command: tuple[str, ...], flags: tuple[str, ...], source: str
+) -> Iterator[Callable[[float], bytes | str]]:
+    """Let *command* begin with *source*, and give what waits for its code, or its first error."""
     # Relative names, so that neither messages nor the code depend on the folder.
     words = (*command, *flags, "kernel.c", "-o", "kernel.so", *LIBRARIES)
-    return build({"kernel.c": source.encode()}, [words], "kernel.so", timeout_s)
+    with _work_folder() as folder:
+        (folder / "kernel.c").write_bytes(source.encode())
+        with _guarded(words, folder) as ended:
+            yield lambda timeout_s: _result(folder / "kernel.so", *ended(timeout_s))
 
 
 def build(
@@ -317,9 +357,13 @@ def build(
             status, messages = _run_guarded(words, folder, timeout_s)
             if status != 0:
                 break
-        path = folder / result
-        if status == 0 and path.is_file():
-            return path.read_bytes()
+        return _result(folder / result, status, messages)
+
+
+def _result(path: Path, status: int, messages: str) -> bytes | str:
+    """Return the file that a command was to make, or the first error among its *messages*."""
+    if status == 0 and path.is_file():
+        return path.read_bytes()
     return first_error(messages, status)
 
 
@@ -353,6 +397,16 @@ def _run_guarded(words: Sequence[str], folder: Path, timeout_s: float) -> tuple[
 
     :raises subprocess.TimeoutExpired: after *timeout_s*.
     """
+    with _guarded(words, folder) as ended:
+        return ended(timeout_s)
+
+
+@contextmanager
+def _guarded(words: Sequence[str], folder: Path) -> Iterator[Callable[[float], tuple[int, str]]]:
+    """Start *words* in *folder*, and give what waits for so many seconds for status and stderr.
+
+    However the block ends, no process of the command is left.
+    """
     lifeline, our_end = os.pipe()
     try:
         process = subprocess.Popen(
@@ -365,13 +419,17 @@ def _run_guarded(words: Sequence[str], folder: Path, timeout_s: float) -> tuple[
         raise
     finally:
         os.close(lifeline)
-    try:
+
+    def ended(timeout_s: float) -> tuple[int, str]:
         _, messages = process.communicate(timeout=timeout_s)
+        return process.returncode, messages.decode(errors="replace")
+
+    try:
+        yield ended
     finally:
         # Before the pipe is closed: the guard must not remove the folder with the result in it.
         _kill_group(process)
         os.close(our_end)
-    return process.returncode, messages.decode(errors="replace")
 
 
 def _kill_group(process: "subprocess.Popen[bytes]") -> None:

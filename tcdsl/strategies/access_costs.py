@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP
-from tcdsl.costmodel.locality import Shape, coefficient_of, usual_stride
+from tcdsl.costmodel.locality import Shape, coefficient_of, usual_strides
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.parallelism import Role
@@ -90,11 +90,11 @@ class _Strided(NamedTuple):
 def _in_memory(problem: Problem, name: str) -> list[_Strided]:
     """Return the accesses of the member *name* to arrays in memory, writes first."""
     shape, known = problem.shapes[name], footprints(problem)
-    found, indices = [], shape.statement.indices
-    for access in (*shape.statement.writes, *shape.statement.reads):
+    found, accesses = [], (*shape.statement.writes, *shape.statement.reads)
+    arrays = tuple(problem.scop.arrays[access.array] for access in accesses)
+    every = usual_strides(shape.statement, arrays)
+    for access, array, strides in zip(accesses, arrays, every, strict=True):
         if access.array in known:
-            array = problem.scop.arrays[access.array]
-            strides = tuple(usual_stride(array, access, index) for index in indices)
             moved = prod(n for n, stride in zip(shape.counts, strides, strict=True) if stride)
             size = array.dtype.size_bytes
             found.append(_Strided(access.array, strides, size, moved, access.subscripts))

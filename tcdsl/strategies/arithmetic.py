@@ -9,12 +9,14 @@ elements of x and 3 of f.  The part that is left is the number of different elem
 """
 
 from itertools import product
+from weakref import WeakKeyDictionary
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Unit
 from tcdsl.costmodel.locality import Shape, coefficient_of
 from tcdsl.lang.comprehension import Binary, Call, Const, Expr, Load, Select, children, walk
 from tcdsl.poly.loop_tree import LoopKind
+from tcdsl.poly.scop import Statement
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Sketch
 
@@ -66,6 +68,10 @@ def instructions_of(problem: Problem, vector: int, blocks: Blocks) -> float:
     return total
 
 
+# Nodes and calls of values: a search asks for those of a statement in many groups.
+_counted: WeakKeyDictionary[Statement, tuple[int, int]] = WeakKeyDictionary()
+
+
 def _expression(shape: Shape, loops: Loops) -> tuple[float, float, float]:
     """Return the simple operations of an instance, its calls, and what a vector does of indices."""
     statement = shape.statement
@@ -74,9 +80,11 @@ def _expression(shape: Shape, loops: Loops) -> tuple[float, float, float]:
     if loops and value is not None:
         simple, calls, of_indices = _left(value, loops)
         return simple + 6 * calls + pairs, calls, INSTRUCTIONS * of_indices / 3
-    nodes = list(walk(value)) if value is not None else []
-    calls = sum(isinstance(node, Call) for node in nodes)
-    simple = 1 + len(nodes) // 3 + 6 * calls + pairs
+    if (known := _counted.get(statement)) is None:
+        nodes = list(walk(value)) if value is not None else []
+        known = _counted[statement] = len(nodes), sum(isinstance(node, Call) for node in nodes)
+    n_nodes, calls = known
+    simple = 1 + n_nodes // 3 + 6 * calls + pairs
     return INSTRUCTIONS * simple, INSTRUCTIONS * calls, 0.0
 
 

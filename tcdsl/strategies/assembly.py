@@ -87,8 +87,8 @@ class Assembly:
         """Return the sketch, explained by *why*."""
         partials, threads = {}, {}
         for name in self.group.members:
-            found = self.partials(name)
-            if found is not None:
+            is_update = self.shapes[name].statement.kind is Kind.UPDATE
+            if is_update and (found := self.partials(name)) is not None:
                 partials[name] = found
                 threads[name] = self.lanes[name].widths if any(p.is_lane for p in found) else ()
         shared = [_thread_loop(tile) for tile in self.tiles if tile.thread_axis >= 0]

@@ -14,6 +14,7 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import Estimate, estimate
 from tcdsl.costmodel.work import Work
 from tcdsl.records import dataclass
+from tcdsl.strategies.alternatives import least_of
 from tcdsl.strategies.lesser_sizes import at_lesser_sizes
 from tcdsl.strategies.problem import Problem, nameless_analysis, own_analysis
 from tcdsl.strategies.template import Choice, Template
@@ -42,7 +43,7 @@ from tcdsl.strategies.templates import (
     tile_simt,
     transpose,
 )
-from tcdsl.strategies.work import least_work_of, seconds_of, with_accesses, work_of
+from tcdsl.strategies.work import seconds_of, work_of
 
 BRIEF_SECONDS = gpu_thresholds.BRIEF_TILE_SECONDS
 BRIEF_CHAIN_SECONDS = gpu_thresholds.BRIEF_CHAIN_SECONDS
@@ -138,22 +139,11 @@ def _fastest(problem: Problem) -> Choice:
 
 
 def _least(problem: Problem, every: Sequence[Choice]) -> Choice:
-    """Return the first of *every* that takes about the least time.
-
-    The one with the least lower bound comes first: it rules out most of the others.
-    """
-    bounds = []
-    for number, choice in enumerate(every):
-        sketch = choice.template.schedule(problem, choice.config)
-        work = least_work_of(problem, sketch)
-        bounds.append((estimate(work, problem.gpu).seconds, number, sketch, work))
-    least, found = inf, dict[int, float]()
-    for bound, number, sketch, work in sorted(bounds, key=lambda one: one[:2]):
-        if bound > ALIKE * least:
-            break
-        own = estimate(with_accesses(problem, sketch, work), problem.gpu).seconds
-        found[number], least = own, min(least, own)
-    return every[min(number for number, seconds in found.items() if seconds <= ALIKE * least)]
+    """Return the first of *every* that takes about the least time."""
+    sketches = [choice.template.schedule(problem, choice.config) for choice in every]
+    found = least_of(problem, sketches, ALIKE)
+    assert found is not None, "no bound rules all out"
+    return every[found[0]]
 
 
 def _others(problem: Problem) -> list[Choice]:
@@ -161,10 +151,10 @@ def _others(problem: Problem) -> list[Choice]:
     return [choice for choice in choices(problem) if choice.template not in LIKELIEST]
 
 
-def _fastest_at_both(problem: Problem, lesser: Problem | None, every: Iterable[Choice]) -> Choice:
+def _fastest_at_both(problem: Problem, lesser: Problem, every: Iterable[Choice]) -> Choice:
     """Return which of *every* is the closest to the fastest at the greatest sizes and at *lesser*.
 
-    Of one that is not for lesser sizes, or has none, only the time at the greatest is weighed.
+    Of one that is not for lesser sizes only the time at the greatest is weighed.
     """
     found = [(*_times(problem, lesser, choice), choice) for choice in every]
     least = min(seconds for seconds, _, _ in found)
@@ -186,8 +176,8 @@ def _unless_brief(problem: Problem, lesser: Problem | None, tiles: Choice) -> Ch
     the times decide which, where sizes are open.
     """
     is_chain = tiles.template is product_chain.TEMPLATE
-    if is_chain and lesser is None:
-        return tiles
+    if lesser is None:
+        return tiles if is_chain else _unless_others_are_quick(problem, tiles)
     seconds, at_lesser = _times(problem, lesser, tiles)
     if seconds > (BRIEF_CHAIN_SECONDS if is_chain else BRIEF_SECONDS):
         return tiles
@@ -203,6 +193,17 @@ def _unless_brief(problem: Problem, lesser: Problem | None, tiles: Choice) -> Ch
     if at_lesser != inf:
         is_quick = is_quick and SPEEDUP * other_at_lesser <= at_lesser
     return other if is_quick else tiles
+
+
+def _unless_others_are_quick(problem: Problem, tiles: Choice) -> Choice:
+    """Return the same at fixed sizes, where bounds mostly say that nothing else is so fast."""
+    seconds = seconds_of(problem, tiles.template.schedule(problem, tiles.config))
+    if seconds > BRIEF_SECONDS:
+        return tiles
+    every = _others(problem)
+    sketches = [choice.template.schedule(problem, choice.config) for choice in every]
+    found = least_of(problem, sketches, ALIKE, seconds / SPEEDUP)
+    return tiles if found is None or SPEEDUP * found[1] > seconds else every[found[0]]
 
 
 def _times(problem: Problem, lesser: Problem | None, choice: Choice) -> tuple[float, float]:

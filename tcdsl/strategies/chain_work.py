@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 from tcdsl.costmodel.chip import VECTOR_BYTES, WARP, Unit
 from tcdsl.costmodel.work import Chain, Work
@@ -45,11 +46,9 @@ WORD_BYTES = 4  # of a store to shared memory
 ONCE = 0.5  # part of the loads from shared memory that is not another thread's at once
 
 
-@dataclass(frozen=True, slots=True)
-class ChainConfig:
-    """A block's values of the shared axes; its threads; rows and columns of a thread at once."""
+class BlockShape(NamedTuple):
+    """A block's threads; rows and columns of a thread at once."""
 
-    sizes: tuple[int, ...]
     threads_x: int
     threads_y: int
     threads_z: int
@@ -62,11 +61,28 @@ class ChainConfig:
         return self.threads_x * self.threads_y * self.threads_z
 
 
+@dataclass(frozen=True, slots=True)
+class ChainConfig:
+    """A block's values of the shared axes, and its shape, whose fields follow in their order."""
+
+    sizes: tuple[int, ...]
+    threads_x: int
+    threads_y: int
+    threads_z: int
+    rows: int
+    columns: int
+    is_copied: bool = False
+
+    @property
+    def shape(self) -> BlockShape:
+        x, y, z = self.threads_x, self.threads_y, self.threads_z
+        return BlockShape(x, y, z, self.rows, self.columns, self.is_copied)
+
+
 _Along = tuple[int, int, int]  # of column, row, depth
 
 
-@dataclass(frozen=True, slots=True)
-class _Load:
+class _Load(NamedTuple):
     """What a member reads: strides along column, row and depth; terms that a vector has."""
 
     strides: _Along
@@ -76,9 +92,11 @@ class _Load:
     is_factor: bool  # none does, and a copy may be in shared memory
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What the cost of a member depends on: chains have many that are the same but for names."""
+class Task(NamedTuple):
+    """What the cost of a member depends on: chains have many that are the same but for names.
+
+    It is hashed for each member of each share: as a tuple that takes a fifth of the time.
+    """
 
     extents: _Along  # along column, row, depth
     rest: int
@@ -95,8 +113,9 @@ class Share:
 
     sizes: tuple[int, ...]
     members: Mapping[str, Member]
-    tasks: Mapping[Task, int]  # of the members, and how many of these have each
+    tasks: tuple[tuple["Costs", int], ...]  # of the members, and how many of these have each
     blocks: int
+    levels: int  # barriers that a block meets
     shared_bytes: int
     read_bytes: float
     written_bytes: float
@@ -116,9 +135,11 @@ def share_of(problem: Problem, sizes: tuple[int, ...]) -> Share:
         -(-problem.extent(axis) // size) for axis, size in zip(problem.parallel, sizes, strict=True)
     )
     members = members_of(problem, sizes)
-    tasks = Counter(_task(problem, member) for member in members.values())
+    counts = Counter(_task(problem, member) for member in members.values())
+    tasks = tuple((_costs_of(task), times) for task, times in counts.items())
     own = shared_bytes(problem, sizes)
-    return Share(sizes, members, tasks, blocks, own, *_memory(problem, sizes, blocks))
+    levels = levels_of(members)
+    return Share(sizes, members, tasks, blocks, levels, own, *_memory(problem, sizes, blocks))
 
 
 def has_room(problem: Problem) -> bool:
@@ -127,12 +148,12 @@ def has_room(problem: Problem) -> bool:
     return shared_bytes(problem, least) <= problem.gpu.shared_bytes_per_block
 
 
-def configs(problem: Problem, share: Share) -> Iterator[ChainConfig]:
-    """Yield configurations of blocks that have *share*."""
+def block_shapes(problem: Problem, share: Share) -> Iterator[BlockShape]:
+    """Yield shapes of blocks that have *share*."""
     if any(member.reduced and member.column >= 0 for member in share.members.values()):
-        for config in dict.fromkeys(_threads(share.sizes, share.members)):
-            if config.threads <= problem.gpu.threads_per_block:
-                yield config
+        for shape in dict.fromkeys(_shapes(share.members)):
+            if shape.threads <= problem.gpu.threads_per_block:
+                yield shape
 
 
 def _sizes(problem: Problem) -> Iterator[tuple[int, ...]]:
@@ -146,20 +167,22 @@ def _sizes(problem: Problem) -> Iterator[tuple[int, ...]]:
     yield tuple(1 for _ in extents)
 
 
-def _threads(sizes: tuple[int, ...], members: Mapping[str, Member]) -> Iterator[ChainConfig]:
-    """Yield the configurations of threads for *members*: as some of these have results."""
+def _shapes(members: Mapping[str, Member]) -> Iterator[BlockShape]:
+    """Yield shapes of blocks for *members*: as some of these have results."""
     own = [member for member in members.values() if member.reduced]
+    deep = max(_power(m.extent(m.depth)) for m in own)
+    tall = max(m.extent(m.row) for m in own)
     for columns in COLUMNS:
         across = {_power(-(-m.extent(m.column) // columns)) for m in own}
+        wide = {min(n, MOST_X) for n in across}
         for rows in ROWS:
-            if rows > 1 and rows > max(m.extent(m.row) for m in own):
+            if rows > 1 and rows > tall:
                 continue
             down = {_power(-(-m.extent(m.row) // rows)) for m in own}
-            deep = max(_power(m.extent(m.depth)) for m in own)
-            for x, y, threads in product({min(n, MOST_X) for n in across}, down, THREADS):
+            for x, y, threads in product(wide, down, THREADS):
                 if x * y <= threads:
                     z = min(threads // (x * y), deep, MOST_Z)
-                    yield ChainConfig(sizes, x, y, z, rows, columns)
+                    yield BlockShape(x, y, z, rows, columns)
 
 
 def _power(number: int) -> int:
@@ -190,11 +213,9 @@ def factors_of(problem: Problem) -> list[str]:
     return sorted(name for name in names if name not in inside)
 
 
-def copied_bytes(problem: Problem, config: ChainConfig) -> int:
+def _copied_bytes(problem: Problem, sizes: tuple[int, ...]) -> int:
     """Return the bytes of the factors' parts in shared memory, their rows padded."""
-    if not config.is_copied:
-        return 0
-    touched = _footprints(problem, config.sizes)
+    touched = _footprints(problem, sizes)
     return sum(touched[name] * 9 // 8 for name in factors_of(problem))
 
 
@@ -215,18 +236,19 @@ def _footprints(problem: Problem, sizes: tuple[int, ...]) -> Mapping[str, int]:
     return {array: box * arrays[array].dtype.size_bytes for array, box in most.items()}
 
 
-def chain_work(problem: Problem, share: Share, config: ChainConfig) -> Work:
-    """Return what the kernel costs with *config*."""
+def chain_work(problem: Problem, share: Share, shape: BlockShape) -> Work:
+    """Return what the kernel costs whose blocks have *share* and *shape*."""
     counts = _Counts()
-    for task, times in share.tasks.items():
-        counts.add(task, config, times)
-    blocks, levels = share.blocks, levels_of(share.members)
-    copies = copied_bytes(problem, config) / (VECTOR_BYTES * config.threads * COPIES_AT_ONCE)
+    for costs, times in share.tasks:
+        counts.add(costs.task.unit, costs[shape], times)
+    blocks, levels = share.blocks, share.levels
+    copied = _copied_bytes(problem, share.sizes) if shape.is_copied else 0
+    copies = copied / (VECTOR_BYTES * shape.threads * COPIES_AT_ONCE)
     return Work(
         blocks=blocks,
-        threads=config.threads,
+        threads=shape.threads,
         registers=min(counts.registers, problem.gpu.registers_per_thread),
-        shared_bytes=share.shared_bytes + copied_bytes(problem, config),
+        shared_bytes=share.shared_bytes + copied,
         read_bytes=share.read_bytes,
         written_bytes=share.written_bytes,
         l2_bytes=share.crossing_bytes,
@@ -235,7 +257,7 @@ def chain_work(problem: Problem, share: Share, config: ChainConfig) -> Work:
         operations=tuple((unit, n * blocks) for unit, n in counts.operations.items()),
         instructions=counts.instructions * blocks,
         in_flight_bytes=IN_FLIGHT_BYTES,
-        independent=float(min(4, config.rows * config.columns)),
+        independent=float(min(4, shape.rows * shape.columns)),
         chain=Chain(
             dram_loads=1, l2_loads=levels + copies, block_barriers=levels, cycles=counts.cycles,
         ),
@@ -298,19 +320,17 @@ class _Counts:
         self.registers = OTHER_REGISTERS
         self.operations: dict[Unit, float] = {}
 
-    def add(self, task: Task, config: ChainConfig, times: int) -> None:
-        """Add what *times* members with *task* do."""
-        cost = _cost(task, config)
+    def add(self, unit: Unit, cost: "_Cost", times: int) -> None:
+        """Add what *times* members do that cost *cost*, products of *unit* among it."""
         self.shared += times * cost.shared
         self.lines += times * cost.lines
         self.instructions += times * cost.instructions
         self.cycles += times * cost.cycles
         self.registers = max(self.registers, OTHER_REGISTERS + cost.registers)
-        self.operations[task.unit] = self.operations.get(task.unit, 0.0) + times * cost.products
+        self.operations[unit] = self.operations.get(unit, 0.0) + times * cost.products
 
 
-@dataclass(frozen=True, slots=True)
-class _Cost:
+class _Cost(NamedTuple):
     """What a block does for one member."""
 
     products: float
@@ -321,15 +341,28 @@ class _Cost:
     registers: int
 
 
-@lru_cache(maxsize=1 << 14)  # a search asks for most of them in many groups
-def _cost(task: Task, config: ChainConfig) -> _Cost:
+class Costs(dict[BlockShape, _Cost]):
+    """What a block does for a member with *task*, by the block's shape."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+
+    def __missing__(self, shape: BlockShape) -> _Cost:
+        found = self[shape] = _cost(self.task, shape)
+        return found
+
+
+_costs_of = lru_cache(maxsize=1 << 9)(Costs)  # a search meets most tasks in many groups
+
+
+def _cost(task: Task, block: BlockShape) -> _Cost:
     """Return what a block does for a member with *task*."""
     column, row, depth = task.extents
-    rows, columns = _tile(column, row, config)
+    rows, columns = _tile(column, row, block)
     turns = (
-        -(-row // (config.threads_y * rows))
-        * -(-column // (config.threads_x * columns))
-        * -(-depth // config.threads_z)
+        -(-row // (block.threads_y * rows))
+        * -(-column // (block.threads_x * columns))
+        * -(-depth // block.threads_z)
         * task.rest
     )
     registers, loads, shared, lines = rows * columns * 9 // 8, 0.0, 0.0, 0.0
@@ -342,28 +375,28 @@ def _cost(task: Task, config: ChainConfig) -> _Cost:
         # What is narrower than a word is converted, element by element.
         loads += number + (elements / LOAD_ISSUE if load.size_bytes < WORD_BYTES else 0.0)
         registers += each * task.run
-        if load.is_inside or (config.is_copied and load.is_factor):
-            shared += ONCE * elements * load.size_bytes * config.threads
+        if load.is_inside or (block.is_copied and load.is_factor):
+            shared += ONCE * elements * load.size_bytes * block.threads
         else:
-            warps = max(1.0, config.threads / WARP)
-            lines += number * _lines(task, load, config, columns) * warps
+            warps = max(1.0, block.threads / WARP)
+            lines += number * _lines(task, load, block, columns) * warps
     products, stored = float(turns) * rows * columns * task.terms, turns * rows * columns
     issued = products * task.steps + LOAD_ISSUE * loads + 2 * stored
     waited = LOAD_CYCLES * (turns * max(1.0, task.terms / UNROLLED) + 1)
     return _Cost(
-        products=products * config.threads,
-        shared=shared + stored * WORD_BYTES * config.threads,
+        products=products * block.threads,
+        shared=shared + stored * WORD_BYTES * block.threads,
         lines=lines,
-        instructions=issued * config.threads,
+        instructions=issued * block.threads,
         cycles=waited + SERIAL_CYCLES * issued,
         registers=registers,
     )
 
 
-def _lines(task: Task, load: _Load, config: ChainConfig, columns: int) -> float:
+def _lines(task: Task, load: _Load, block: BlockShape, columns: int) -> float:
     """Return how often the first-level cache is looked up for a warp's load."""
     left, lines = WARP, 1.0
-    threads = (config.threads_x, config.threads_y, config.threads_z)
+    threads = (block.threads_x, block.threads_y, block.threads_z)
     steps = (columns, 1, 1)
     for extent, stride, count, step in zip(task.extents, load.strides, threads, steps, strict=True):
         own = min(left, count)
@@ -383,14 +416,14 @@ def _steps(problem: Problem, name: str) -> float:
     return max(1.0, simple + CALL_STEPS * sum(isinstance(node, Call) for node in nodes))
 
 
-def tile_of(member: Member, config: ChainConfig) -> tuple[int, int]:
+def tile_of(member: Member, block: BlockShape) -> tuple[int, int]:
     """Return the rows and columns that a thread has of *member* at once."""
-    return _tile(member.extent(member.column), member.extent(member.row), config)
+    return _tile(member.extent(member.column), member.extent(member.row), block)
 
 
-def _tile(column: int, row: int, config: ChainConfig) -> tuple[int, int]:
-    rows = min(config.rows, max(1, -(-row // config.threads_y)))
-    columns = config.columns
+def _tile(column: int, row: int, block: BlockShape) -> tuple[int, int]:
+    rows = min(block.rows, max(1, -(-row // block.threads_y)))
+    columns = block.columns
     while columns > 1 and columns > column:
         columns //= 2
     return rows, columns

@@ -12,17 +12,16 @@ A block has *sizes* values of the axes that all members share.  What is computed
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import prod
+from typing import NamedTuple
 
 from tcdsl.lang.comprehension import Index
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Kind
-from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.strategies.problem import Problem, analysis
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """The dimensions of a member in a block by what threads are along, -1: none.
 
     *extents* are those of a block; members of one *part* have loops in common.

@@ -42,7 +42,7 @@ from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.library_kernels import library_of
 from tcdsl.strategies.long_groups import with_long_groups
 from tcdsl.strategies.operations import is_chunkable, work_of
-from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.problem import Problem, nameless_analysis
 from tcdsl.strategies.templates import tile_implicit, tile_mma, tile_simt, transpose
 from tcdsl.strategies.tiled_chains import why_not_beside
 
@@ -126,10 +126,17 @@ def _is_in_tiles(problem: Problem) -> bool:
     return _has_tiles(problem) or transpose.why_not(problem) is None
 
 
+@nameless_analysis
 def _has_tiles(problem: Problem) -> bool:
     """Return whether *problem* looks like a contraction that tiles pay for."""
     tensor = any(t.TEMPLATE.is_wanted(problem) for t in (tile_mma, tile_implicit))
     return tensor or tile_simt.is_tiled(problem)
+
+
+@nameless_analysis
+def _is_on_tensor_cores(problem: Problem) -> bool:
+    """Return whether *problem* is products on tensor cores."""
+    return tile_mma.TEMPLATE.is_wanted(problem)
 
 
 class _Policy:
@@ -171,16 +178,17 @@ class _Policy:
             return "blocks share its rows"
         if any(members <= part for part in self._apart):
             return None
-        if any(map(self._is_tiled, members)) and not self._has_tiles(grown):
+        problem = self._problem(grown)
+        if any(map(self._is_tiled, members)) and not _has_tiles(problem):
             return "a contraction would lose its tiles"
-        if tile_mma.is_extended(self._problem(grown)):
+        if tile_mma.is_extended(problem):
             return "another product, or what is reduced of one, is made with it if that is faster"
         if self._estimates.is_faster(grown, [group, alone(grown.members[-1], self.shapes)]):
             return None
         if self._estimates.both_ways(group) is not None:
             return "it would not fit beside rows and sums of columns, or is faster apart"
         # Blocks may share the sums of a product on tensor cores with anything behind these.
-        return None if self._is_on_tensor_cores(grown) else self._why_idle(group, grown)
+        return None if _is_on_tensor_cores(problem) else self._why_idle(group, grown)
 
     def _why_idle(self, group: Group, grown: Group) -> str | None:
         """Return how much less of the chip would have work, if blocks alone share it, or None."""
@@ -195,14 +203,8 @@ class _Policy:
     def _is_tiled(self, name: str) -> bool:
         """Return whether *name* alone is a contraction in tiles."""
         if name not in self._tiled:
-            self._tiled[name] = self._has_tiles(alone(name, self.shapes))
+            self._tiled[name] = _has_tiles(self._problem(alone(name, self.shapes)))
         return self._tiled[name]
-
-    def _is_on_tensor_cores(self, group: Group) -> bool:
-        return tile_mma.TEMPLATE.is_wanted(self._problem(group))
-
-    def _has_tiles(self, group: Group) -> bool:
-        return _has_tiles(self._problem(group))
 
     def _problem(self, group: Group) -> Problem:
         return Problem(self.scop, group, self.shapes, self.gpu, self.options)

@@ -244,25 +244,25 @@ def _pieces(sketch: Sketch) -> Iterator[Piece]:
 
 def _grid(sketch: Sketch) -> Grid:
     """Return the widths of the loops over blocks and threads."""
-    threads = _widths(sketch, LoopKind.THREAD)
+    blocks, threads = _widths(sketch)
     cluster = threads.pop(RANK, 1)
-    blocks = prod(_widths(sketch, LoopKind.BLOCK).values()) * cluster
-    return Grid(blocks, cluster, prod(threads.values()))
+    return Grid(prod(blocks.values()) * cluster, cluster, prod(threads.values()))
 
 
 def along_axes(sketch: Sketch, kind: LoopKind) -> Dim3:
     """Return how many blocks *sketch* has along x, y, z, or how many threads a block."""
-    widths = _widths(sketch, kind)
+    widths = _widths(sketch)[kind is LoopKind.THREAD]
     return widths.get(0, 1), widths.get(1, 1), widths.get(2, 1)
 
 
-def _widths(sketch: Sketch, kind: LoopKind) -> dict[int, int]:
-    """Return the width of the loops of *kind* along each axis that has some."""
-    found: dict[int, int] = {}
+def _widths(sketch: Sketch) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the width of the loops over blocks, and over threads, along each axis with some."""
+    blocks, threads = dict[int, int](), dict[int, int]()
     for piece in _pieces(sketch):
-        if piece.kind is kind:
-            found[piece.axis] = max(found.get(piece.axis, 1), piece.width)
-    return found
+        if piece.kind is LoopKind.THREAD or piece.kind is LoopKind.BLOCK:
+            own = threads if piece.kind is LoopKind.THREAD else blocks
+            own[piece.axis] = max(own.get(piece.axis, 1), piece.width)
+    return blocks, threads
 
 
 def _busy(sketch: Sketch, name: str) -> float:

@@ -1,12 +1,13 @@
 """The one estimate: hand-worked cases, and what was measured on an H200."""
 
 from dataclasses import replace
+from itertools import product
 from math import inf
 
 import pytest
 
 from tcdsl.costmodel.chip import Unit, load_chip
-from tcdsl.costmodel.estimate import LINE_CYCLES, TAIL, blocks_a_second, estimate
+from tcdsl.costmodel.estimate import LINE_CYCLES, TAIL, blocks_a_second, estimate, lower_bound
 from tcdsl.costmodel.occupancy import resident_blocks, usable, why_not_fitting
 from tcdsl.costmodel.rates import READ_SHARE
 from tcdsl.costmodel.work import Chain, Work, chain_seconds
@@ -126,6 +127,22 @@ def test_few_warps_hide_no_latency() -> None:
         4 * estimate(many, ROUND).term("fma_f32")
     )
     assert estimate(replace(few, independent=4), ROUND).term("fma_f32") == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("is_tiled", [False, True])
+def test_no_estimate_is_below_its_lower_bound(is_tiled: bool) -> None:
+    chains = Chain(), Chain(dram_loads=1, l2_loads=3, block_barriers=3, cycles=20_000)
+    for blocks, threads, instructions, chain in product(
+        (1, 132, 133, 5000), (32, 256, 1024), (0.0, 1e8, 1e11), chains
+    ):
+        for read, written in ((0.0, 0.0), (1e5, 1e4), (1e9, 1e9)):
+            work = Work(
+                blocks, threads, read_bytes=read, written_bytes=written, l2_bytes=3 * read,
+                instructions=instructions, chain=chain, finish=chain, is_tiled=is_tiled,
+            )  # fmt: skip
+            assert 0 < lower_bound(work, H200) <= estimate(work, H200).seconds
+    alone = Work(132, 256, chain=chains[1], is_tiled=is_tiled)  # which says how long it takes
+    assert lower_bound(alone, H200) > 0.8 * estimate(alone, H200).seconds
 
 
 def test_launches() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import tcdsl
 from tcdsl import library
-from tcdsl.runtime.c_compiler import compile_shared
+from tcdsl.runtime.c_compiler import begun_shared
 
 torch = pytest.importorskip("torch")
 tct = pytest.importorskip("tcdsl.torch")
@@ -280,11 +280,11 @@ def test_symbolic_sizes_are_open_in_the_code(
     monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
     sources: list[str] = []
 
-    def counted(source: str, *args: Any, **kwargs: Any) -> bytes:
+    def counted(source: str, *args: Any, **kwargs: Any) -> Any:
         sources.append(source)
-        return compile_shared(source, *args, **kwargs)
+        return begun_shared(source, *args, **kwargs)
 
-    monkeypatch.setattr("tcdsl.executable.cpu.compile_shared", counted)
+    monkeypatch.setattr("tcdsl.executable.cpu.begun_shared", counted)
     text = "def scaled(float(M, N) x, float(N) w) -> (y) { y(m, n) = x(m, n) * w(n) * w(n) }"
     op = tct.op(tcdsl.define(text).scaled, name=f"tests{next(_number)}::scaled")
     f = torch.compile(lambda x, w: op(x, w).sum(), fullgraph=True, backend="aot_eager")

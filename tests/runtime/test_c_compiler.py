@@ -21,6 +21,7 @@ from tcdsl.runtime.c_compiler import (
     OPENMP_FLAG,
     OPTIONAL_FLAGS,
     Compiler,
+    begun_shared,
     c_flags,
     compile_shared,
     cpu_identity,
@@ -285,6 +286,26 @@ def test_a_time_limit_leaves_no_process(slow: tuple[Compiler, Path], own_cache: 
     assert caught.value.code == "TC072" and "0.3 s" in caught.value.message
     assert time.monotonic() - start < 2
     assert len(numbers(pids)) == 2
+    wait_until(lambda: not any(map(is_alive, numbers(pids))), 2)
+    assert list((own_cache / "work").iterdir()) == []
+
+
+@needs_cc
+def test_a_compiler_works_while_nobody_waits(own_cache: Path) -> None:
+    with begun_shared(GOOD) as code_of:
+        (folder,) = (own_cache / "work").iterdir()
+        wait_until((folder / "kernel.so").exists)
+        assert code_of() == compile_shared(GOOD)
+    assert not folder.exists()
+
+
+def test_what_nobody_waits_for_leaves_no_process(
+    slow: tuple[Compiler, Path], own_cache: Path
+) -> None:
+    compiler, pids = slow
+    with pytest.raises(ZeroDivisionError), begun_shared(GOOD, (), compiler=compiler):
+        wait_until(lambda: len(numbers(pids)) == 2)
+        raise ZeroDivisionError  # as a verification may fail
     wait_until(lambda: not any(map(is_alive, numbers(pids))), 2)
     assert list((own_cache / "work").iterdir()) == []
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tcdsl.costmodel.work import Work
-from tcdsl.strategies.chain_work import ChainConfig, chain_work, has_room, share_of, shares
+from tcdsl.strategies.chain_work import BlockShape, chain_work, has_room, share_of, shares
 from tcdsl.strategies.problem import Problem
 from tests.strategies.test_product_chain import TWO
 from tests.strategies.test_templates import problems_of
@@ -44,7 +44,7 @@ def work_of_the_first(number: int) -> Work:
     names = tuple(f"S{n}" for n in range(number))
     group = replace(first.group, members=names, axes=(dict.fromkeys(names, 0),))
     problem = replace(first, group=group)
-    return chain_work(problem, share_of(problem, (4,)), ChainConfig((4,), 32, 4, 1, 1, 1))
+    return chain_work(problem, share_of(problem, (4,)), BlockShape(32, 4, 1, 1, 1))
 
 
 def test_each_of_several_like_products_costs_what_one_does() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tcdsl.strategies import catalogue
+from tcdsl.strategies import alternatives
 from tcdsl.strategies.catalogue import ALIKE, _least, _others
 from tcdsl.strategies.template import Choice
 from tcdsl.strategies.work import seconds_of
@@ -26,13 +26,13 @@ def test_the_least_bound_first_changes_no_choice(name: str) -> None:
 
 def test_bounds_leave_few_to_be_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     looked = []
-    exact = catalogue.with_accesses
+    exact = alternatives.with_accesses
 
     def counted(*arguments: Any) -> Any:
         looked.append(1)
         return exact(*arguments)
 
-    monkeypatch.setattr(catalogue, "with_accesses", counted)
+    monkeypatch.setattr(alternatives, "with_accesses", counted)
     text = "def f(float(M,N) x) -> (y) { t(m) max=! x(m,n)  y(m,n) = exp(x(m,n) - t(m)) }"
     (problem,) = problems_of(text, [(8192, 4096)])
     every = _others(problem)

@@ -2,16 +2,20 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import tcdsl
+from tcdsl.costmodel import estimate
 from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.library import load
 from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
+from tcdsl.strategies.templates import product_chain
 from tcdsl.strategies.templates.product_chain import NAME
 from tcdsl.testing.random_inputs import values
+from tests.strategies.test_templates import problems_of
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]
@@ -185,3 +189,24 @@ def test_sums_have_no_guards_of_an_open_axis(opened: str) -> None:
 def test_sums_of_one_size_are_left_as_they_are(cuda_unit: MakeUnit) -> None:
     """Reads under conditions would be taken for reads of all that a sum's loops reach."""
     assert not cuda_unit(WAVENET, *wavenet_shapes(1, 8, 37, 9, 17, 3)).done.is_fallback
+
+
+@pytest.mark.parametrize("b", [7, 100, 4096])
+@pytest.mark.parametrize("o", [8, 33, 64])
+def test_bounds_change_nothing_but_how_many_are_estimated(
+    b: int, o: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *_ = problems_of(TWO, [(b, 32), (o, 32), (16, o)])
+    both = replace(first.group, members=("S0", "S1"), axes=({"S0": 0, "S1": 0},))
+    problem = replace(first, group=both)
+    ranked = product_chain._ranked(problem, is_copied=False)
+    estimated, exact = [], estimate.estimate
+
+    def counted(*arguments: Any) -> Any:
+        estimated.append(1)
+        return exact(*arguments)
+
+    monkeypatch.setattr(estimate, "estimate", counted)
+    assert next(product_chain.space(problem)) == ranked[0]
+    assert len(estimated) < len(ranked) / 4
+    assert list(product_chain.space(problem))[: product_chain.LISTED] == ranked[:16]

@@ -20,6 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from types import MappingProxyType
+from weakref import WeakKeyDictionary
 
 import islpy as isl
 
@@ -95,8 +96,17 @@ def why_not_merged(statement: Statement) -> str | None:
     return why_not_whole(statement)
 
 
+_known: WeakKeyDictionary[Statement, str | None] = WeakKeyDictionary()  # a search asks often
+
+
 def why_not_whole(statement: Statement) -> str | None:
     """Return why indices of *statement* have not their whole ranges from 0 on, or None."""
+    if statement not in _known:
+        _known[statement] = _why_not_whole(statement)
+    return _known[statement]
+
+
+def _why_not_whole(statement: Statement) -> str | None:
     domain = statement.domain
     if domain.is_empty():
         return "it has no instances"

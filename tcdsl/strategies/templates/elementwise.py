@@ -61,6 +61,7 @@ def space(problem: Problem) -> Iterator[ElementwiseConfig]:
     inner = _axis(problem)
     assert inner is not None
     seen = {likeliest}
+    has_blocks = _may_have_blocks(problem)
     for vector in (widest >> n for n in range(widest.bit_length())):
         groups = -(-problem.extent(inner) // vector)
         for threads in _thread_counts():
@@ -72,10 +73,20 @@ def space(problem: Problem) -> Iterator[ElementwiseConfig]:
                     if found not in seen and may_repeat:
                         seen.add(found)
                         yield found
-                for found in _in_blocks(problem, ElementwiseConfig(x, 1, 1, vector), threads):
+                one = ElementwiseConfig(x, 1, 1, vector)
+                for found in _in_blocks(problem, one, threads) if has_blocks else ():
                     if found not in seen:
                         seen.add(found)
                         yield found
+
+
+def _may_have_blocks(problem: Problem) -> bool:
+    """Return whether several points or rows of a thread may share loads."""
+    return _is_short_sum(problem) or _has_invariants(problem, _next_axes(problem))
+
+
+def _is_short_sum(problem: Problem) -> bool:
+    return 1 < problem.most_rest <= MOST_TAPS
 
 
 def _in_blocks(
@@ -89,9 +100,8 @@ def _in_blocks(
     after that it has several rows instead: their windows have in common what a block reads, too.
     Threads are to fill a part of the chip still, and more sums would leave it fewer warps.
     """
-    axes = _next_axes(problem)[:2]
-    is_sum = 1 < problem.most_rest <= MOST_TAPS
-    if not (is_sum or _has_invariants(problem, axes)) or config.vector == 1 < _widest(problem):
+    axes, is_sum = _next_axes(problem)[:2], _is_short_sum(problem)
+    if config.vector == 1 < _widest(problem):
         return
     threads_of_one = problem.results / config.vector
     fewer = int(threads_of_one / (LEAST_THREADS * problem.gpu.threads))

@@ -18,6 +18,7 @@ from math import inf, prod
 from typing import Any
 
 from tcdsl.records import dataclass
+from tcdsl.strategies.alternatives import least_of
 from tcdsl.strategies.private_results import (
     chunks_in_memory,
     chunks_of,
@@ -117,14 +118,14 @@ class _Private:
 @nameless_analysis
 def _likeliest(problem: Problem, private: _Private) -> tuple[float, PrivateConfig | None, float]:
     """Return the least estimated time, the configuration that takes it, and the base's least."""
-    least = plain = inf
-    found = None
-    for config, sketch in private.sketches(problem):
-        if config is None:
-            plain = min(plain, seconds_of(problem, sketch, plain))
-        elif (seconds := seconds_of(problem, sketch, least)) < least:
-            least, found = seconds, config
-    return least, found, plain
+    every = list(private.sketches(problem))
+    plain = least_of(problem, [sketch for config, sketch in every if config is None])
+    copied = [(config, sketch) for config, sketch in every if config is not None]
+    found = least_of(problem, [sketch for _, sketch in copied])
+    without = inf if plain is None else plain[1]
+    if found is None or found[1] == inf:
+        return inf, None, without
+    return found[1], copied[found[0]][0], without
 
 
 def _few(space: Iterable[Any]) -> list[Any]:

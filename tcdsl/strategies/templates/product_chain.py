@@ -11,11 +11,11 @@ Legal as any sketch is: the loops over blocks are along axes that all members sh
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import inf
 
 from tcdsl.costmodel.chip import Unit
-from tcdsl.costmodel.estimate import estimate
+from tcdsl.costmodel.estimate import estimate, fastest
+from tcdsl.costmodel.work import Work
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.rewrites.scop.padding import Spans
@@ -26,8 +26,8 @@ from tcdsl.strategies.chain_work import (
     UNROLLED,
     ChainConfig,
     between_of,
+    block_shapes,
     chain_work,
-    configs,
     factors_of,
     has_room,
     share_of,
@@ -71,34 +71,44 @@ def space(problem: Problem) -> Iterator[ChainConfig]:
 
     Those with copied factors come last, for none has been timed.
     """
-    ranked = _ranked(problem)
-    others = {(config.sizes, config.rows, config.columns): config for config in ranked[::-1]}
-    yield from dict.fromkeys((*ranked[:LISTED], *others.values()))
-    yield from _ranked_anew(problem, is_copied=True)[:LISTED]
+    first = _first(problem)
+    if first is not None:
+        yield first
+        ranked = _ranked(problem, is_copied=False)
+        others = {(config.sizes, config.rows, config.columns): config for config in ranked[::-1]}
+        yield from list(dict.fromkeys((*ranked[:LISTED], *others.values())))[1:]
+    yield from _ranked(problem, is_copied=True)[:LISTED]
 
 
 @nameless_analysis
-def _ranked(problem: Problem) -> list[ChainConfig]:
-    return _ranked_anew(problem, is_copied=False)
+def _first(problem: Problem) -> ChainConfig | None:
+    """Return the first of those that :func:`_ranked` returns, most others ruled out by bounds."""
+    every = list(_offered(problem, is_copied=False))
+    seconds, number = fastest([work for _, work in every], problem.gpu)
+    return every[number][0] if seconds < inf else None
 
 
-def _ranked_anew(problem: Problem, *, is_copied: bool) -> list[ChainConfig]:
+def _ranked(problem: Problem, *, is_copied: bool) -> list[ChainConfig]:
     """Return the configurations that fit, the fastest first."""
-    found = []
-    for share in shares(problem):
-        for plain in configs(problem, share):
-            config = replace(plain, is_copied=is_copied)
-            work = chain_work(problem, share, config)
-            seconds = estimate(work, problem.gpu).seconds
-            room = problem.gpu.shared_bytes_per_block - (ROOM_LEFT if is_copied else 0)
-            if seconds < inf and work.shared_bytes <= room:
-                found.append((seconds, config))
+    timed = [(estimate(work, problem.gpu).seconds, c) for c, work in _offered(problem, is_copied)]
+    found = [(seconds, config) for seconds, config in timed if seconds < inf]
     return [config for _, config in sorted(found, key=lambda pair: pair[0])]
+
+
+def _offered(problem: Problem, is_copied: bool) -> Iterator[tuple[ChainConfig, Work]]:
+    """Yield configurations for whose shared memory there is room, and what they cost."""
+    room = problem.gpu.shared_bytes_per_block - (ROOM_LEFT if is_copied else 0)
+    for share in shares(problem):
+        for shape in block_shapes(problem, share):
+            shape = shape._replace(is_copied=True) if is_copied else shape
+            work = chain_work(problem, share, shape)
+            if work.shared_bytes <= room:
+                yield ChainConfig(share.sizes, *shape), work
 
 
 def schedule(problem: Problem, config: ChainConfig) -> Sketch:
     """Return the schedule of a block for some values of what all members share."""
-    share = share_of(problem, config.sizes)
+    share, shape = share_of(problem, config.sizes), config.shape
     members = share.members
     tiles = [
         Tile(axis, problem.extent(axis), problem.lower(axis), repeat=size)
@@ -127,7 +137,7 @@ def schedule(problem: Problem, config: ChainConfig) -> Sketch:
         large=tuple(between_of(problem)) if is_large else (),
         copied=tuple(factors_of(problem)) if config.is_copied else (),
         copiers=(config.threads_x, config.threads_y, config.threads_z),
-        work=chain_work(problem, share, config),
+        work=chain_work(problem, share, shape),
     )
 
 
@@ -150,7 +160,7 @@ def _whole(problem: Problem, member: Member) -> Spans:
 
 def _inside(problem: Problem, config: ChainConfig, member: Member) -> tuple[Piece, ...]:
     """Return the loops of *member* in a block: threads, turns, terms, what a thread has at once."""
-    rows, columns = tile_of(member, config)
+    rows, columns = tile_of(member, config.shape)
     along = _Along(problem, member)
     threads, turns, at_once = [], [], []
     for dim, axis, width, before, after in (

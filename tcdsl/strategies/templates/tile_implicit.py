@@ -16,7 +16,7 @@ from math import inf, prod
 from typing import Any
 
 from tcdsl.costmodel.chip import Feature
-from tcdsl.costmodel.estimate import estimate
+from tcdsl.costmodel.estimate import estimate, fastest
 from tcdsl.costmodel.packing import Copied, with_loaders, with_parts
 from tcdsl.costmodel.tensor_tiles import PART_BYTES, TensorWork
 from tcdsl.costmodel.tiles import Product
@@ -111,7 +111,7 @@ def why_not(problem: Problem) -> str | None:
     is_plain = classes.steps is None and all(len(one.indices) == 1 for one in classes.all)
     if is_plain and tile_mma.why_not(problem) is None:
         return "it is a plain product: tile_mma"
-    return None if _ranked(problem) else "no tile fits"
+    return None if _first(problem) is not None else "no tile fits"
 
 
 @nameless_analysis
@@ -121,7 +121,9 @@ def is_likely(problem: Problem) -> bool:
     assert classes is not None, "why_not"
     least_extent = min(one.extent for one in (classes.row, classes.column, classes.term))
     others = OTHERS if least_extent >= FEW else (*OTHERS, row.TEMPLATE, column.TEMPLATE)
-    return least_seconds(problem, others) > SURELY * _ranked(problem)[0][0]
+    first = _first(problem)
+    assert first is not None, "why_not"
+    return least_seconds(problem, others) > SURELY * first[0]
 
 
 def _why_not_factors(problem: Problem) -> str | None:
@@ -176,13 +178,29 @@ def _steps(classes: Classes) -> int:
 
 def space(problem: Problem) -> Iterator[ImplicitConfig]:
     """Yield the configurations, first those that are estimated to take the least time."""
-    yield from (config for _, config in _ranked(problem))
+    first = _first(problem)
+    if first is not None:
+        yield first[1]
+        yield from _ranked(problem)[1:]
 
 
 @nameless_analysis
-def _ranked(problem: Problem) -> list[tuple[float, ImplicitConfig]]:
-    """Return what fits, and the seconds that it takes, the fastest first."""
-    found = []
+def _first(problem: Problem) -> tuple[float, ImplicitConfig] | None:
+    """Return the least seconds and who takes them: the first that :func:`_ranked` returns."""
+    every = list(_offered(problem))
+    seconds, number = fastest([work for _, work in every], problem.gpu)
+    return (seconds, every[number][0]) if seconds < inf else None
+
+
+def _ranked(problem: Problem) -> list[ImplicitConfig]:
+    """Return what fits, the fastest first."""
+    timed = [(estimate(work, problem.gpu).seconds, c) for c, work in _offered(problem)]
+    found = [(seconds, config) for seconds, config in timed if seconds < inf]
+    return [config for _, config in sorted(found, key=lambda pair: pair[0])]
+
+
+def _offered(problem: Problem) -> Iterator[tuple[ImplicitConfig, Work]]:
+    """Yield configurations for whose shared memory there is room, and what they cost."""
     room = problem.gpu.shared_bytes_per_block
     for config in _configs(problem):
         classes = classes_for(problem, config.chunks)
@@ -192,10 +210,8 @@ def _ranked(problem: Problem) -> list[tuple[float, ImplicitConfig]]:
         if config.stages - 1 > steps or (config.chunks > 1 and steps < LEAST_STEPS):
             continue
         work = _work(problem, config)
-        seconds = estimate(work, problem.gpu).seconds
-        if seconds < inf and work.shared_bytes <= room:
-            found.append((seconds, config))
-    return sorted(found, key=lambda pair: pair[0])
+        if work.shared_bytes <= room:
+            yield config, work
 
 
 def _ways(problem: Problem) -> Iterator[Way]:

@@ -374,6 +374,7 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
 TEMPLATE = Template(NAME, TensorConfig, why_not, space, schedule, is_likely)
 
 
+@nameless_analysis
 def is_extended(problem: Problem) -> bool:
     """Return whether *problem* is made here, and is more than a product and what follows it.
 

@@ -1,0 +1,74 @@
+"""The target "cpu": when the C compiler works on a program that is compiled for the first time."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcdsl
+from tcdsl.driver import CpuBackend
+from tcdsl.errors import TCWarning
+from tcdsl.runtime.c_compiler import begun_shared, why_no_compiler
+from tcdsl.schedule.plan import Plan
+
+pytestmark = pytest.mark.skipif(why_no_compiler() is not None, reason="needs a C compiler")
+TEXT = "def f(float(N) x) -> (y) { y(i) = x(i) + 1 }"
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """What happens of these: the compiler begins, the verification, its code is waited for, end."""
+    monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
+    found: list[str] = []
+
+    @contextmanager
+    def recorded(*arguments: Any, **options: Any) -> Iterator[Callable[[], bytes]]:
+        with begun_shared(*arguments, **options) as code_of:
+            found.append("begins")
+
+            def waited_for() -> bytes:
+                found.append("waited for")
+                return code_of()
+
+            yield waited_for
+        found.append("ended")
+
+    why_not = CpuBackend.why_not_legal
+
+    def verified(self: CpuBackend, plan: Plan) -> str | None:
+        found.append("verified")
+        return why_not(self, plan)
+
+    monkeypatch.setattr("tcdsl.executable.cpu.begun_shared", recorded)
+    monkeypatch.setattr(CpuBackend, "why_not_legal", verified)
+    return found
+
+
+def test_the_compiler_begins_before_the_verification(events: list[str]) -> None:
+    f = tcdsl.define(TEXT).f
+    x = np.ones(4, np.float32)
+    np.testing.assert_array_equal(f.compile(x, target="cpu")(x), x + 1)
+    assert events == ["begins", "verified", "waited for", "ended"]
+
+
+def test_nobody_gets_the_code_of_a_plan_that_proves_to_be_wrong(
+    events: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verified = CpuBackend.why_not_legal
+    reasons = ["it was made wrong", None]
+
+    def at_first_wrong(self: CpuBackend, plan: Plan) -> str | None:
+        return verified(self, plan) or reasons.pop(0)
+
+    monkeypatch.setattr(CpuBackend, "why_not_legal", at_first_wrong)
+    monkeypatch.delenv("TCDSL_DEBUG", raising=False)
+    f = tcdsl.define(TEXT).f
+    x = np.ones(4, np.float32)
+    with pytest.warns(TCWarning, match="it was made wrong"):
+        compiled = f.compile(x, target="cpu")
+    np.testing.assert_array_equal(compiled(x), x + 1)
+    first, second = ["begins", "verified", "ended"], ["begins", "verified", "waited for", "ended"]
+    assert events == first + second
