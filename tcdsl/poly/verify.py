@@ -189,14 +189,14 @@ def are_digits(coordinates: Sequence[AnyCoordinate], dim: int, extent: int | Non
 
     ``x - s = q_0 + d_1 q_1 + ... + d_n q_n`` with ``q_k = floor((x - s) / d_k) mod d_(k+1) / d_k``,
     ``d_0 = 1``, and no remainder taken of the last.  Of *extent* neighbouring values each has
-    digits of its own also where the last has a remainder: those below ``d_(n+1) >= extent``.  Most
-    loops are such: isl is asked of others.
+    digits of its own also where the last has a remainder: those below ``d_(n+1) >= extent``.  A
+    remainder by 1 is no digit.  Most loops are such: isl is asked of others.
     """
     own = [c for c in coordinates if isinstance(c, Coordinate) and c.position == dim]
     for shift in {c.shift for c in own} or {0}:
-        mods = {c.div: c.mod for c in own if c.shift == shift}
+        mods = {c.div: c.mod for c in own if c.shift == shift and c.mod != 1}
         step = 1
-        while mods.get(step, 0) > 1:
+        while mods.get(step, 0):
             step *= mods[step]
         if mods.get(step) == 0 or (extent is not None and extent <= step):
             return True

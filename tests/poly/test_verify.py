@@ -226,6 +226,7 @@ def test_digits_are_whole_and_of_one_dimension() -> None:
     assert not are_digits([at(0, 3, 4), at(0, 2, 1, 4)], 0)
     assert not are_digits([at(0, 3, 4, 2), at(0, 3, 1, 4)], 0)  # x and x + 8 are alike
     assert not are_digits([at(0)], 1)
+    assert are_digits([at(0, 0, 8), at(0, 0, 8, 1), at(0, 0, 1, 8)], 0)  # a loop of one iteration
 
 
 def test_a_missing_and_a_doubled_statement_are_found(lower: Lower) -> None:
