@@ -193,7 +193,7 @@ OTHER_USES = {
     "tc_in_atoms": "p[0] = tc_in_atoms<128, 64>((int)p[1]);",
     "tc_show_copies": "tc_show_copies();",
     "tc_end_products": "float sums[32] = {}; tc_end_products(sums); p[0] = (int)sums[3];",
-    "tc_of_atoms": "p[0] = tc_of_atoms<128, 64, 2>((int)p[1], (int)p[2], (int)p[3]);",
+    "tc_line_in_atoms": "p[0] = tc_line_in_atoms<128, 64, 2>((int)p[1], (int)p[2], (int)p[3]);",
     "tc_wgmma_from": (
         "__shared__ uint16_t s[8192]; float sums[32] = {}; uint16_t a[32] = {(uint16_t)p[1]};"
         " tc_wgmma_from<true, 64, 4, 64, 64, 1>(sums, a, s, 4096); p[0] = (int)sums[5];"

@@ -558,7 +558,7 @@ def _in_atoms(placement: Placement, indices: Sequence[Code], element_bytes: int)
         buffer = lines.pop(placement.ring.dim)
         del extents[placement.ring.dim]
     sizes = [placement.extents[-1], placement.rows, element_bytes]
-    return template("tc_of_atoms", sizes, buffer, _row_major(lines, extents), indices[-1])
+    return template("tc_line_in_atoms", sizes, buffer, _row_major(lines, extents), indices[-1])
 
 
 def _for_lanes(first: Code, end: int, body: Node, pragma: str = "") -> Node:

@@ -25,7 +25,7 @@
     mma                                 tc_mma, tc_swizzled
     mma_of                              tc_mma_of, tc_of_<type>_<type>
     wgmma                               tc_wgmma, tc_end_products, tc_leave_products,
-                                        tc_in_atoms, tc_of_atoms, tc_show_copies
+                                        tc_in_atoms, tc_line_in_atoms, tc_show_copies
     wgmma_of                            tc_wgmma_of, tc_wgmma_of_promoted
     wgmma_from                          tc_wgmma_from
     promoted                            tc_mma_promoted, tc_wgmma_promoted
@@ -129,7 +129,7 @@ _COPIES = (
 )  # fmt: skip
 
 _GROUP_PRODUCTS = (
-    "tc_wgmma", "tc_end_products", "tc_leave_products", "tc_in_atoms", "tc_of_atoms",
+    "tc_wgmma", "tc_end_products", "tc_leave_products", "tc_in_atoms", "tc_line_in_atoms",
     "tc_show_copies",
 )  # fmt: skip
 _PIPELINE = (

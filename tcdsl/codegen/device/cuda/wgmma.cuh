@@ -17,7 +17,7 @@ template <int LINE, int LINES, int BYTES = 2> TC_FN int tc_in_atoms(int at)
 }
 
 /* The same of element *at* of a *line* of a *buffer* of such tiles, for whoever reads it. */
-template <int LINE, int LINES, int BYTES> TC_FN int tc_of_atoms(int buffer, int line, int at)
+template <int LINE, int LINES, int BYTES> TC_FN int tc_line_in_atoms(int buffer, int line, int at)
 {
   constexpr int WIDTH = 128 / BYTES, VECTOR = 16 / BYTES;
   const int atom = LINE == WIDTH ? 0 : at / WIDTH; /* it is small: NVRTC cannot know */
