@@ -30,6 +30,7 @@ MAPPED = (
     "costmodel",
     "derivatives",
     "emulator",
+    "executable",
     "interp/error_bounds",
     "opening",
     "plan",
