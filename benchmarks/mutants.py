@@ -61,7 +61,8 @@ DEVICE_TESTS = ("tests/regress/test_negated_extremes.py",
                 "tests/codegen/test_ptx.py", "tests/emulator/", "tests/strategies/test_tile_mma.py",
                 "tests/strategies/test_tensor_types.py", "tests/strategies/test_split_products.py",
                 "tests/strategies/test_tile_implicit.py", "tests/strategies/test_multicast.py",
-                "tests/strategies/test_column_planes.py")  # fmt: skip
+                "tests/strategies/test_column_planes.py",
+                "tests/strategies/test_register_operands.py")  # fmt: skip
 # ... and all that have something to say about kernels.
 TESTS = (
     "tests/codegen/test_gpu_defects.py",

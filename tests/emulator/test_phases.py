@@ -40,6 +40,7 @@ extern "C" __global__ void __launch_bounds__(96) k(const __grid_constant__ tc_ma
 }
 """
 
+ARRIVE = 'emu_phases_arrive(barriers + 2 + q % 2, 0, "", 0);'
 FAULTS = {
     "no release": (r"tc_release<2>\(barriers, q\);", "", "deadlock: .* arrivals and 0 bytes"),
     "one warp does not release": (
@@ -72,6 +73,18 @@ FAULTS = {
     "the first stage is never used": (r"int q = 0; q < 5(.*\n.*acquire)", r"int q = 1; q < 5\1",
                                       "deadlock|data race|never"),
     "nobody begins": (r"tc_begin_pipeline<2, 2>\(barriers\);", "", "nobody has begun"),
+    "the warp's first thread does not wait for the others": (
+        r"tc_release<2>\(barriers, q\);", f"if (threadIdx.x == 0) {ARRIVE}", "data race",
+    ),
+    "nor at a stage that is not used again": (
+        r"(?s)q < 5(.*)q < 5(.*)tc_release<2>\(barriers, q\);",
+        rf"q < 2\1q < 2\2if (threadIdx.x == 0) {ARRIVE}",
+        "data race .* next copy to it would not be ordered",
+    ),
+    "released before it is read, and not used again": (
+        r"(?s)q < 5(.*)q < 5(.*tc_await<2>.*?)(for \(int at.*?)(tc_release<2>\(barriers, q\);)",
+        r"q < 2\1q < 2\2\4\3", "data race .* next copy to it would not be ordered",
+    ),
     "not at an atom": (r"tile \+ q % 2 \* 512", "tile + 64 + q % 2 * 512", "multiple of 1024"),
     "the end of the block": (
         r"(?s)if \(threadIdx.z < 2\) \{.*\}\n\}", "}", "nobody waits|deadlock",

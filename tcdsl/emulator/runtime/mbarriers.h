@@ -5,7 +5,11 @@
  * for the phase.  Whoever waits names a parity: that of a phase that has ended, or of the one that
  * goes on, for whose end it waits.  A box is on its way from the call until somebody waits for the
  * phase that it counts in, or until nothing else can go on; who touches its place before is found
- * as with other copies (async.h). */
+ * as with other copies (async.h).
+ *
+ * Who copies boxes has waited for a barrier by which readers say that they are done with the place,
+ * and their next phase there says so of these boxes.  The next copy finds who reads later, or is not
+ * ordered before; of a place that is not used again the end of the block does. */
 #pragma once
 #include "async.h"
 #include "fibres.h"
@@ -31,6 +35,14 @@ struct Box {
   Site site;
 };
 
+/* Where a box was copied to: the place in shared memory, and the stamp of that write. */
+struct Filled {
+  char *to;
+  uint64_t size;
+  uint32_t stamp;
+  Site site;
+};
+
 struct Phases {
   Phases *next;
   const void *place;
@@ -41,6 +53,8 @@ struct Phases {
   uint32_t *coming, *known; /* by thread, up to where its accesses are ordered before: by the phase
                                that goes on, and by the last that has ended */
   uint32_t *outside; /* by thread of another block, when it arrived last; null if none has */
+  Vector<Filled> filled; /* by who had waited for it, when *filled_in* of its phases had ended */
+  uint32_t filled_in;
 };
 static Phases *all_phases; /* of the block, or the cluster's blocks */
 static uint32_t known_table[MOST_KNOWN * MOST_KNOWN];
@@ -63,8 +77,8 @@ EMU_LOCAL void emu_phases_begin(const void *place, int count, const char *file, 
   if (counts_phases()) fail(LIMIT, site, "barriers in phases are not emulated in clusters without boxes");
   if (!known_through_phases) know_threads();
   Phases *one = (Phases *)launch_memory(sizeof(Phases));
-  *one = {all_phases, place,     (uint32_t)count, (uint32_t)count, 0, 0,
-          nullptr,    new_row(), new_row(),       nullptr};
+  *one = {all_phases, place,     (uint32_t)count, (uint32_t)count, 0,  0,
+          nullptr,    new_row(), new_row(),       nullptr,         {}, 0};
   all_phases = one;
 }
 
@@ -155,6 +169,7 @@ EMU_LOCAL void emu_phases_wait(const void *place, unsigned parity, const char *f
   const Site site = {file, line, EMU_CALLER};
   Phases &one = *phases_at(place, site);
   Fibre *f = current;
+  f->waited = &one;
   while ((one.ended & 1) == parity) { /* the phase of this parity goes on */
     if (deliver_all(one)) continue;
     f->state = AT_PHASE;
@@ -233,12 +248,22 @@ static void read_pixels(const Map &map, const int *indices, const int *offsets, 
   }
 }
 
+/* The barrier that the current thread has waited for guards what it copies now. */
+static void note_filled(char *to, uint64_t size, Site site) {
+  Phases *guard = current->waited;
+  if (!guard) return;
+  if (guard->filled_in != guard->ended) guard->filled.size = 0;
+  guard->filled_in = guard->ended;
+  guard->filled.push({to, size, now, site});
+}
+
 /* Put what has been read, *plain*, on its way to its swizzled place. */
 static void send_box(void *to, const char *plain, uint64_t size, const Map &map, Phases &one,
                      Site site) {
   if (((uintptr_t)to - dynamic_shared_address()) % 1024)
     fail(MISALIGNED, site, "a box's place in shared memory is at no multiple of 1024 bytes");
   check_access<true, false>((uintptr_t)to, size, 16, site);
+  note_filled((char *)to, size, site);
   char *bytes = (char *)malloc(size);
   Box *box = (Box *)launch_memory(sizeof(Box));
   *box = {nullptr, (char *)to, size, bytes, known_self(), now, site};
@@ -320,4 +345,41 @@ static void check_boxes_have_arrived() {
     if (one->boxes)
       fail(RACE, one->boxes->site, "data race: a copy of a box and the end of its block are not "
            "ordered: nobody waits for it");
+}
+
+/* Whether all threads of *a* are known up to it, by thread of the block or the cluster. */
+static bool is_known(const Access &a, const uint32_t *known) {
+  Several threads = {};
+  if (is_of_several(a)) {
+    threads = several.items[a.warp - SEVERAL];
+  } else {
+    if (a.warp >= MANY_OF_ONE) return false;
+    threads.stamp[known_warp(a.warp)] = a.stamp;
+    threads.lanes[known_warp(a.warp)] = a.lanes;
+  }
+  return each_of_several(threads, [=](uint32_t t, uint32_t stamp) { return stamp <= known[t]; });
+}
+
+static void check_filled(const Filled &box, const Phases &guard) {
+  const Region &r = *region_at((uintptr_t)box.to);
+  const uint64_t offset = (uintptr_t)box.to - r.base;
+  Access known = {}; /* many pieces are read by the same threads */
+  for (uint64_t at = offset; at < offset + box.size; at += 1u << r.shift) {
+    const Cell &cell = r.cells[at >> r.shift];
+    const Access &read = cell.read;
+    if (cell.write.stamp != box.stamp || !read.stamp) continue; /* written again, or not read */
+    if (!memcmp(&read, &known, sizeof known)) continue;
+    if (!is_known(read, guard.known))
+      return fail(RACE, box.site, "data race at %s: the read by %s and the next copy to it would not be "
+                  "ordered: the stage is released without a __syncwarp between them, or before it is "
+                  "read", place(r, r.base + at), who(read));
+    known = read;
+  }
+}
+
+/* At the end of a block, or a cluster: who released a place was ordered after all that read it. */
+static void check_boxes_were_read() {
+  for (const Phases *one = all_phases; one && outcome != FOUND; one = one->next)
+    for (uint32_t i = 0; one->ended > one->filled_in && i < one->filled.size && outcome != FOUND; ++i)
+      check_filled(one->filled.items[i], *one);
 }

@@ -339,13 +339,14 @@ static EMU_HOT bool is_of_several(const Access &a) {
   return a.warp >= SEVERAL && a.warp < MANY_OF_ONE;
 }
 
-static bool happened_before_of_several(const Several &threads) {
+/* Whether *is_it* of each of *threads*, by its number in the cluster, and its stamp. */
+template <typename F> static bool each_of_several(const Several &threads, F is_it) {
   const uint32_t n_warps = launch.cluster * launch.n_warps;
   for (uint32_t warp = 0; warp < n_warps; ++warp) {
     const uint32_t first =
       warp / launch.n_warps * launch.n_threads + warp % launch.n_warps * 32;
     for (uint32_t rest = threads.lanes[warp]; rest; rest &= rest - 1)
-      if (!knows_thread(first + (uint32_t)__builtin_ctz(rest), threads.stamp[warp])) return false;
+      if (!is_it(first + (uint32_t)__builtin_ctz(rest), threads.stamp[warp])) return false;
   }
   return true;
 }
@@ -353,7 +354,7 @@ static bool happened_before_of_several(const Several &threads) {
 EMU_COLD static bool happened_before_slowly(const Access &a) {
   if (counts_phases()) return happened_before_in_cluster(a);
   if (is_of_several(a) && a.stamp >= block_start)
-    return happened_before_of_several(several.items[a.warp - SEVERAL]);
+    return each_of_several(several.items[a.warp - SEVERAL], knows_thread);
   if (a.warp == MANY || is_of_several(a)) /* of other blocks: taken for ordered where anything was acquired at all */
     return a.stamp < block_start && acquired.size > 0;
   const uint32_t first =

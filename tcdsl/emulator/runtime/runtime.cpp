@@ -45,6 +45,7 @@ static void start_block(Block &b, uint32_t index) {
     f.copies = nullptr;
     f.products = nullptr;
     f.phase = nullptr;
+    f.waited = nullptr;
     f.groups = 0;
   }
   b.position = b.threads_done = b.at_barrier = b.barrier_sum = b.at_grid_barrier = 0;
@@ -156,6 +157,7 @@ static bool run_cluster() {
     own = &blocks[turns[turn]];
   }
   check_boxes_have_arrived();
+  check_boxes_were_read();
   if (outcome == FOUND) return false;
   if (counts_phases()) end_cluster_order(phases_done);
   cluster_runs = false;

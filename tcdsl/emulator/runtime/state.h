@@ -75,6 +75,7 @@ struct Fibre {
   uint32_t groups; /* ... and how many groups of them it has ended */
   Product *products;
   const Phases *phase; /* whose end it waits for */
+  Phases *waited; /* for a phase of which it has waited last */
 };
 
 /* A block that runs: the only one, or one of a cluster. */
