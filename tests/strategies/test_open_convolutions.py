@@ -13,7 +13,7 @@ import pytest
 import tcdsl
 from tcdsl.lang.types.dtypes import BY_NAME
 from tcdsl.options import Options
-from tests.strategies.tile_configs import check_at_sizes, take_implicit_tiles
+from tests.strategies.tile_configs import check_at_sizes, choices_of, take_implicit_tiles
 
 FORWARD = """def f(bfloat16(N,H,W,C) I, bfloat16(F,3,3,C) K, float(F) b) -> (O) {
     s(n,h,w,f) +=! (h+r >= 1 && h+r <= H && w+t >= 1 && w+t <= W ? float(I(n,h+r-1,w+t-1,c)) : 0.0)
@@ -86,13 +86,21 @@ def test_convolutions_of_an_open_batch(name: str, monkeypatch: pytest.MonkeyPatc
     f, options = tcdsl.define(source).f, Options(dynamic_sizes=("N",))
     args = drawn(name, sizes[0])
     kernel = f.compile(*args, target="emulate", options=options).kernels[0]["why"][0]
-    choice = {"kernel": kernel, "template": "tile_implicit", **config}
-    choices = {"format": "tcdsl choices", "version": 1, "kernels": [choice]}
+    choices = choices_of(kernel, "tile_implicit", config)
     exe = f.compile(*args, target="emulate", options=options, choices=choices)
     assert exe.opened == ("N",)
     assert exe.choices["kernels"][0]["template"] == "tile_implicit"
     assert ("tc_copy_pixels" in exe.source) == (config["loader"] == "boxes")
     check_at_sizes(exe, f, partial(drawn, name), sizes)
+
+
+def test_blocks_that_share_an_open_number_of_terms_have_steps_in_turn() -> None:
+    args = [tcdsl.spec((7, 3, 7, 24), "half"), tcdsl.spec((7, 3, 7, 16), "half")]
+    f, options = tcdsl.define(WEIGHTS).f, Options(dynamic_sizes=("N",))
+    choices = choices_of("S0", "tile_implicit", {**THREADS, "chunks": 3})
+    exe = f.compile(*args, target="emulate", options=options, choices=choices)
+    assert exe.opened == ("N",) and exe.choices["kernels"][0]["chunks"] == 3
+    assert "(21 * N - 64 * c1 - 1) / 192" in exe.source  # of 21 N terms a third of the steps
 
 
 def test_only_the_slowest_of_merged_indices_may_be_open() -> None:
