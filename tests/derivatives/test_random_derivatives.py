@@ -5,7 +5,8 @@
 A difference counts where the function is smooth: where the differences to both sides, and those of
 half the step, agree.  Where a builtin is at the end of its domain (``sqrt(fabs(t))`` of a t that is
 0 for all inputs that are floats), differences do not see it, and the derivative is NaN or infinite,
-as docs/derivatives.md has it; what such a value reaches is not compared.
+as docs/derivatives.md has it.  An element of a gradient may be so if its input reaches such a place
+(``ends_of_domains``): the others are compared.
 """
 
 import re
@@ -18,6 +19,7 @@ import pytest
 import tcdsl
 from tcdsl.errors import NOT_DIFFERENTIABLE, SemanticError, TCError
 from tcdsl.testing import programs
+from tests.derivatives.ends_of_domains import reaches_an_end
 from tests.derivatives.gradients import cotangents, float_parameters, tupled
 from tests.hunts import Hunt, for_each
 
@@ -26,10 +28,6 @@ pytest.importorskip("hypothesis")
 ORDINARY = 20
 PROGRAMS = 2000
 STEPS = (1e-6, -1e-6, 5e-7)
-# Builtins whose derivative is infinite somewhere.
-_STEEP = re.compile(
-    r"\b(?:r?sqrt|r?cbrt|pow|log\w*|acosh?|asin|atanh|r?hypot|r?norm[34]d|erfc?inv|normcdfinv|y[01])\("
-)
 _FLOATS = re.compile(r"\b(?:float8_\w+|float16|bfloat16|float32|float|half|double)\b(?=[ (])")
 _SUFFIXES = re.compile(r"(?<=\d)(?:f16|bf16|f32|f8e4m3|f8e5m2)\b")
 
@@ -76,8 +74,39 @@ def compare(
     f: tcdsl.Function, derivative: tcdsl.Function, inputs: list[Any], given: list[Any],
     name: str, gradient: Any,
 ) -> None:  # fmt: skip
+    """Compare *gradient*, of the input *name*, with differences.
+
+    :raises AssertionError: it is another, or not finite where no builtin is at an end.
+    """
     position = f.comprehension.parameters.index(name)
     direction = np.random.default_rng(5).uniform(0.5, 1.0, np.shape(gradient))
+    found = slope(f, inputs, given, position, direction)
+    if found is None:
+        return
+    is_finite = np.isfinite(gradient)
+    for element in map(tuple, np.argwhere(~is_finite)):
+        assert reaches_an_end(f, inputs, position, element), (
+            f"d_{name}{list(map(int, element))}: {np.asarray(gradient)[element]}, but no builtin is"
+            f" at the end of its domain\n{derivative.source}"
+        )
+    if not is_finite.all():
+        direction = np.where(is_finite, direction, 0.0)
+        if (found := slope(f, inputs, given, position, direction)) is None:
+            return
+    wanted, size = found
+    got = float(np.sum(np.where(is_finite, gradient, 0.0) * direction))
+    assert abs(got - wanted) <= 1e-3 * (1 + size), (
+        f"d_{name}: {got}, by differences {wanted}\n{derivative.source}"
+    )
+
+
+def slope(
+    f: tcdsl.Function, inputs: list[Any], given: list[Any], position: int, direction: Any
+) -> tuple[float, float] | None:
+    """Return the sum of results' derivatives along *direction* times *given*, and of their sizes.
+
+    None where *f* is not smooth there, or its results are large.
+    """
     outputs = f.comprehension.outputs
     floats = [i for i, n in enumerate(outputs) if f.comprehension.tensors[n].dtype.is_float]
 
@@ -95,20 +124,14 @@ def compare(
     scale = max((float(np.max(np.abs(y), initial=0)) for y in start), default=0.0)
     steep = max((float(np.max(np.abs(d), initial=0)) for d in slopes[0]), default=0.0)
     if not np.isfinite(scale + steep) or scale > 1e4 or steep > 1e4:
-        return
+        return None
     tolerance = 1e-4 * (1 + steep)
     for others in slopes[1:]:
         for one, other in zip(slopes[0], others, strict=True):
             if not np.allclose(one, other, rtol=0, atol=tolerance):
-                return  # no smooth point
-    wanted = sum(float(np.sum(d * g)) for d, g in zip(slopes[0], given, strict=True))
-    got = float(np.sum(np.asarray(gradient) * direction))
-    if not np.isfinite(got) and _STEEP.search(f.source):
-        return  # at the end of a domain
-    size = sum(float(np.sum(np.abs(d * g))) for d, g in zip(slopes[0], given, strict=True))
-    assert abs(got - wanted) <= 1e-3 * (1 + size), (
-        f"d_{name}: {got}, by differences {wanted}\n{derivative.source}"
-    )
+                return None
+    products = [d * g for d, g in zip(slopes[0], given, strict=True)]
+    return sum(float(np.sum(p)) for p in products), sum(float(np.sum(np.abs(p))) for p in products)
 
 
 def hunt(number: int, count: int) -> list[str]:
@@ -138,3 +161,24 @@ def test_some_random_programs() -> None:
 @pytest.mark.filterwarnings("ignore::tcdsl.errors.TCWarning")
 def test_random_programs() -> None:
     assert len(hunt(182, PROGRAMS)) <= PROGRAMS // 10
+
+
+@pytest.mark.parametrize(
+    ("value", "at_ends"),
+    [("sqrt(x(i)) * x(2)", 0),
+     ("sqrt(fabs(i < 2 ? x(i) * z(i) - x(i) * z(i) : x(i)))", 2)],
+    ids=["no end", "two ends"],
+)  # fmt: skip
+def test_a_wrong_nan_is_found_beside_ends_of_domains(value: str, at_ends: int) -> None:
+    f = tcdsl.define(f"def f(double(N) x, double(N) z) -> (y) {{ y(i) = {value} + z(i) }}").f
+    derivative, inputs = tcdsl.vjp(f), [np.arange(1.0, 5.0), np.ones(4)]
+    given = cotangents(f, inputs)
+    with np.errstate(all="ignore"):
+        right = np.asarray(tupled(derivative.reference(*inputs, *given))[0])
+        assert np.isnan(right).sum() == at_ends
+        compare(f, derivative, inputs, given, "x", right)
+        for wrong in (np.nan, np.inf, right[3] + 0.1):
+            with pytest.raises(AssertionError, match=r"no builtin is|by differences"):
+                compare(
+                    f, derivative, inputs, given, "x", np.where(np.arange(4) == 3, wrong, right)
+                )
