@@ -174,6 +174,9 @@ def text_of_choices(given: object) -> str:
         try:
             data = json.loads(given)
         except ValueError as error:
+            if given.endswith(".json"):
+                advice = f"give the file's text: open({given!r}).read()"
+                raise _not_choices(f"{given!r} is a path", advice) from None
             raise _not_choices(f"the text is no JSON: {error}") from None
     if not isinstance(data, Mapping) or data.get("format") != CHOICES_FORMAT:
         raise _not_choices(f'it has no "format": "{CHOICES_FORMAT}"')
@@ -198,8 +201,8 @@ def _is_choice(given: object) -> bool:
     return all(isinstance(given.get(key), str) for key in named)
 
 
-def _not_choices(what: str) -> OptionError:
-    error = BAD_OPTION(name="choices", what=what, advice="give what Executable.choices returned")
+def _not_choices(what: str, advice: str = "give what Executable.choices returned") -> OptionError:
+    error = BAD_OPTION(name="choices", what=what, advice=advice)
     assert isinstance(error, OptionError)
     return error
 

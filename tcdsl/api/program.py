@@ -1,7 +1,7 @@
 """A program: its definitions by name, and ``define``, which makes one of a text."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from tcdsl.api.function import Function, lazy_program
 from tcdsl.api.requirements import shortened
@@ -47,6 +47,12 @@ class Program(metaclass=Documented):
     def names(self) -> tuple[str, ...]:
         """The names of the definitions, in source order."""
         return tuple(self._functions)
+
+    def __call__(self, *args: object, **named: object) -> NoReturn:
+        """Raise BAD_ARGUMENT: its defs are called."""
+        what = f"this is a program, of {', '.join(self.names)}, not one def"
+        advice = f"call one of its defs: program.{self.names[-1]}(...)"
+        raise BAD_ARGUMENT(argument="a call", what=what, advice=advice)
 
     def __len__(self) -> int:
         return len(self._functions)

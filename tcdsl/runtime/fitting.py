@@ -161,20 +161,19 @@ def described(c: Head, name: str, arg: object) -> ArraySpec:
     except ShapeError as error:
         if error.code != NOT_AN_ARRAY.code:
             raise
-        dtype, kind = c.tensors[name].dtype, type(arg).__name__
-        what = f"argument {name!r}"
+        dtype = c.tensors[name].dtype
+        advice = f"give an array of {dtype}, of NumPy or of any library that speaks DLPack"
         if c.tensors[name].rank == 0:
             example = {"b": "True", "f": "1.0"}.get(dtype.numpy.kind, "1")
-            raise NOT_AN_ARRAY(
-                c.source, c.tensors[name].span, what=what, found=f"of type {kind}",
-                advice=f"{name} is a {dtype}: give a number, {name}={example}, or a 0-D array",
-            ) from None  # fmt: skip
-        if isinstance(arg, (list, tuple, range)):
+            advice = f"{name} is a {dtype}: give a number, {name}={example}, or a 0-D array"
+        elif isinstance(arg, (list, tuple, range)):
             advice = f'write numpy.asarray({name}, "{dtype}")'
             if isinstance(arg, tuple):
                 advice += f'; for a shape alone, tcdsl.spec({name}, "{dtype}")'
-            raise NOT_AN_ARRAY(what=what, found=f"of type {kind}", advice=advice) from None
-        raise
+        raise NOT_AN_ARRAY(
+            c.source, c.tensors[name].span, what=f"argument {name!r}",
+            found=f"of type {type(arg).__name__}", advice=advice,
+        ) from None  # fmt: skip
 
 
 def require_type(c: Head, name: str, spec: ArraySpec) -> None:

@@ -77,6 +77,8 @@ def _unexpected_character(source: Source, offset: int) -> TCError:
     hint = _CHARACTERS.get(char)
     if char == "[" and re.search(r"\b(in\s*|(float|int|double|half)\w*)$", source.text[:offset]):
         hint = "write a range as in 0:N, and the dimensions of a type as float(N)"
+    if char == "." and re.search(r"\bin\s+\w+\.?$", source.text[:offset]):
+        hint = "a range is written with ':': in 0:N"
     if char == "." and (called := _function_of_a_module(source.text, offset)):
         hint = f"functions have no module: write {called}(...)"
     if char in _LOOK_ALIKES:
@@ -268,6 +270,11 @@ def _reserved_word(mistake: Mistake) -> str | None:
         return None
     if mistake.kind == "DEF":
         return None
+    if mistake.kind == "DTYPE" and "TARGETS_OPEN" in mistake.accepted:
+        return (
+            "a statement names no type: give it to a result, -> (float(N) y), or convert the value,"
+            " y(i) = float(x(i))"
+        )
     return f"'{mistake.found}' is a word of the language: choose another name"
 
 
@@ -373,8 +380,9 @@ def _clause(mistake: Mistake) -> str | None:
 
 
 def _extent(mistake: Mistake) -> str | None:
-    """``float(N + 1) x``, ``float(:, :) x``."""
-    if mistake.found in ("?", ":", "*", "-") and mistake.accepted == {"NAME", "INT", ")"}:
+    """``float(N + 1) x``, ``float(:, :) x``, ``float(N, -1) x``."""
+    is_open = mistake.found in ("?", ":", "*", "-") or mistake.kind == "FLOAT"
+    if is_open and {"NAME", "INT"} <= mistake.accepted <= {"NAME", "INT", ")"}:
         return "name each dimension, as in float(M, N) x: a call says how long they are"
     if mistake.found in ("+", "-", "/", "%") and mistake.accepted <= {",", ")", "*"}:
         return (
@@ -391,6 +399,24 @@ def _one_target(mistake: Mistake) -> str | None:
     return None
 
 
+def _half_a_choice(mistake: Mistake) -> str | None:
+    """``y(i) = c ? a``."""
+    if ":" in mistake.accepted and mistake.operator_fits and "?" in mistake.before:
+        return "a choice has a value for either case: c ? a : b"
+    return None
+
+
+def _no_operator(mistake: Mistake) -> str | None:
+    """``y(i) = a(i) b(i)``: ``b(i)`` begins the next statement, which is no assignment."""
+    begun = re.search(r"[\w)]\s+(\w+(?:\s*\([^()=]*\))?)\s*$", mistake.before)
+    if begun is None or "REDUCE" not in mistake.accepted:
+        return None
+    return (
+        f"'{begun[1]}' begins a statement: if it belongs to the value before it, an operator is"
+        " missing between them"
+    )
+
+
 def _assigned_in_expression(mistake: Mistake) -> str | None:
     """``A(i) = 0 ? 1 : 2``."""
     if mistake.kind == "ASSIGN" and mistake.operator_fits:
@@ -405,6 +431,7 @@ _GUESSES: tuple[Callable[[Mistake], str | None], ...] = (
     _word_operator,
     _arrow,
     _def,
+    _half_a_choice,
     _unclosed,
     _reserved_word,
     _untyped_parameter,
@@ -414,4 +441,5 @@ _GUESSES: tuple[Callable[[Mistake], str | None], ...] = (
     _extent,
     _one_target,
     _assigned_in_expression,
+    _no_operator,
 )

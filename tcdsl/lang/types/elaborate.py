@@ -352,7 +352,9 @@ def _unary(node: ast.Unary, operand: Typed, scope: Scope) -> Typed:
     if op == "~" and nominal == BOOL:
         op = "!"
     if op == "!" and nominal not in (BOOL, UNKNOWN):
-        raise _operand_error(node, "'!'", (operand,), scope, f"compare it: {_zero_test(operand)}")
+        raise _operand_error(
+            node, "'!'", (operand,), scope, f"compare it: {_zero_test(operand, scope)}"
+        )
     if op == "-" and nominal == BOOL:
         raise _bool_error(node, "'-'", operand, scope)
     if op == "~" and not nominal.is_integer:
@@ -364,8 +366,10 @@ def _unary(node: ast.Unary, operand: Typed, scope: Scope) -> Typed:
     return Typed(literal or Unary(op, value, value.dtype, node.span), nominal)
 
 
-def _zero_test(operand: Typed) -> str:
-    return "x == 0.0" if operand.nominal.is_float else "x == 0"
+def _zero_test(operand: Typed, scope: Scope) -> str:
+    text = scope.text(operand.expr.span)
+    zero = "0.0" if operand.nominal.is_float else "0"
+    return f"({text}) == {zero}" if " " in text and not text.endswith(")") else f"{text} == {zero}"
 
 
 def _binary(node: ast.Binary, left: Typed, right: Typed, scope: Scope) -> Typed:
