@@ -178,3 +178,10 @@ def _dims(form: str) -> list[str]:
     """Return the sizes of the inputs of *form*, as they are written."""
     inputs = form.partition(") ->")[0]
     return [one.partition(")")[0] for one in inputs.split("(")[1:]]
+
+
+def test_floats_that_threads_cast_are_not_rounded_on_their_way(cuda_unit: MakeUnit) -> None:
+    unit = cuda_unit(source_of("cast"), (70, 136), (80, 136), gpu=FEW)
+    (kernel,) = unit.source.kernels
+    types = {p.name: p.map.dtype for p in kernel.parameters if p.map is not None}
+    assert in_registers(unit) and types["w"] == "float32"
