@@ -181,11 +181,6 @@ def folded(scop: Scop, name: str, kept: str, parts: tuple[Partial, Partial]) -> 
     """Return *scop* with the reduction *name* in *parts*; *kept* is its index of what remains."""
     statement, (chunks, lanes) = scop.by_name[name], parts
     assert statement.reduction is not None
-    after: list[str] = []
-    if scop.arrays[statement.write.array].dtype != statement.reduction.dtype:
-        # The parts are added in the reduction's type, and rounded once.
-        scop, _, store = _rfactored(scop, name, ())
-        after.append(store)
     first = initialisation(scop, scop.by_name[name])
     # Lanes that threads fold are stored as one; else each stores what it has in a register.
     of_memory, own = ((chunks,), (lanes,)) if lanes.is_lane else (parts, ())
@@ -196,7 +191,7 @@ def folded(scop: Scop, name: str, kept: str, parts: tuple[Partial, Partial]) -> 
     chunk = coordinate_name(statement, 0, is_lane=False)
     at = scop.by_name[init].indices.index
     dims = tuple(at(chunk if index == chunks.index else index) for index in statement.indices)
-    left = textual(scop, [*([first.name] if first else []), fold, *after])
+    left = textual(scop, [*([first.name] if first else []), fold])
     where = at(kept), at(chunk), at(lane)
     return scop, Fold(name, init, store, *where, lanes.is_lane, dims, left)
 
