@@ -79,6 +79,8 @@ def _unexpected_character(source: Source, offset: int) -> TCError:
         hint = "write a range as in 0:N, and the dimensions of a type as float(N)"
     if char == "." and re.search(r"\bin\s+\w+\.?$", source.text[:offset]):
         hint = "a range is written with ':': in 0:N"
+    if char == "." and re.match(r"\.(shape|size|dtype|ndim)\b", source.text[offset:]):
+        hint = "sizes and types are in the declaration: N of float(N) x"
     if char == "." and (called := _function_of_a_module(source.text, offset)):
         hint = f"functions have no module: write {called}(...)"
     if char in _LOOK_ALIKES:
@@ -215,6 +217,8 @@ def _double_sign(mistake: Mistake) -> str | None:
         return f"there is no power operator: {power}"
     if mistake.found == "/" and mistake.before.endswith("/"):
         return "'/' of integers floors already; # starts a comment"
+    if mistake.found == ">" and mistake.before.endswith("<"):
+        return "write '!=' instead of '<>'"
     if mistake.rest.startswith(":="):
         return "write '=' instead of ':='"
     if "REDUCE" in mistake.accepted and (sign := re.match(r"(//|[-/%|&^])=", mistake.rest)):
@@ -261,6 +265,13 @@ def _arrow(mistake: Mistake) -> str | None:
     if mistake.before.rstrip().endswith("->"):
         return f"the returns stand in parentheses: {example}"
     return None
+
+
+def _number_for_a_name(mistake: Mistake) -> str | None:
+    """``def 2f(...)``."""
+    if mistake.accepted != {"NAME"} or not mistake.found[:1].isdigit():
+        return None
+    return f"a name begins with a letter or '_': {mistake.found!r} is a number"
 
 
 def _reserved_word(mistake: Mistake) -> str | None:
@@ -370,7 +381,9 @@ def _def(mistake: Mistake) -> str | None:
 
 
 def _clause(mistake: Mistake) -> str | None:
-    """``where i = 0:N``, ``where i in 0:N:2``."""
+    """``where i = 0:N``, ``where i in 0:N:2``, ``where`` alone."""
+    if mistake.accepted == {"NAME", "EXISTS"}:
+        return "a clause is i in 0:N, t = x(i), or exists x(i) > 0"
     if mistake.found == ":" and (index := re.search(r"(\w+)\s+in\b[^:]+:[^:]+$", mistake.before)):
         name = index[1]
         return f"a range has no step: let {name} count the steps, and write 2*{name} in subscripts"
@@ -433,6 +446,7 @@ _GUESSES: tuple[Callable[[Mistake], str | None], ...] = (
     _def,
     _half_a_choice,
     _unclosed,
+    _number_for_a_name,
     _reserved_word,
     _untyped_parameter,
     _not_opened,

@@ -39,7 +39,7 @@ from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.syntax import ast
 from tcdsl.lang.syntax.limits import children
 from tcdsl.lang.syntax.other_languages import number_hint
-from tcdsl.lang.syntax.spelling import did_you_mean
+from tcdsl.lang.syntax.spelling import did_you_mean, other_case
 from tcdsl.lang.types.builtins import BUILTINS
 from tcdsl.lang.types.dtypes import BOOL, INT32, INT64, UINT64, DType, arithmetic, calculated
 from tcdsl.lang.types.elaborate import (
@@ -343,6 +343,7 @@ def _two_values(stmt: ast.Assign, scope: Scope, reduced: tuple[str, ...]) -> Exc
     close = next(filter(None, (did_you_mean(name, known) for name in reduced)), None)
     numbers = [name for name in reduced if name not in _subscripting(stmt)]
     if numbers:
+        close = close or other_case(numbers[0], scope.sizes)
         advice = f"{number_hint(numbers[0], scope.source.text)}; if an index, {advice}"
     ranged = next((c for c in stmt.clauses if _is_ranged(c, left, reduced)), None)
     if isinstance(ranged, ast.InRange):

@@ -312,6 +312,8 @@ def test_subscripts_and_bounds_are_integers() -> None:
 def test_two_values() -> None:
     source = "def f(float(N,M) A) -> (O) { O(i) = A(i,j) }"
     check(source, "TC025", "O(i) =", "two values for O(i): j is not on the left", "+=!")
+    source = "def f(float(N) A) -> (O) { O(i) = A(i) where i in 0:n }"
+    check(source, "TC025", "O(i) =", "n is not on the left", "did you mean 'N'?")
     source = "def f(float(N) A) -> (O) { O(i/2) = A(i) }"
     check(source, "TC025", "O(i/2)", "two values for O(i/2)", "one to one")
     assert one("def f(float(N) A) -> (O) { O(i/2) +=! A(i) }").statements[0].left == ("i",)
