@@ -189,6 +189,7 @@ def numbers(float(N) x) -> (y) { y(n) = x(n) * float(int32(n * 1000000)) }
 """
 
 
+@pytest.mark.slow_but("scaled")
 @pytest.mark.parametrize("name", ["scaled", "raised", "pairs", "numbers"])
 def test_whatever_the_arguments_are_nothing_is_kept_of_a_size(
     name: str, in_full: list[str]
@@ -254,6 +255,7 @@ def test_compiled_code_makes_no_full_call_at_new_sizes_either(
         exe(np.ones((10, 8), np.float32))
 
 
+@pytest.mark.slow
 def test_sizes_that_are_fixed_in_compiled_code_stay_so(prog: tcdsl.Program) -> None:
     """The function's own calls may have opened them in the code that both share."""
     f, options = prog.softmax, tcdsl.Options(dynamic_sizes=("M",))
