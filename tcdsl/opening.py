@@ -21,7 +21,14 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.errors import BAD_SIZE, EXTENT_DISAGREES, WRONG_STRIDES
-from tcdsl.executable import Bound, Executable, Run, build, require_arguments
+from tcdsl.executable import (
+    Bound,
+    Executable,
+    KnownCalls,
+    Run,
+    build,
+    require_arguments,
+)
 from tcdsl.lang.ranges.binding import bind_sizes
 from tcdsl.lang.types.head import MAX_OPEN, Head
 from tcdsl.options import Options
@@ -33,7 +40,7 @@ from tcdsl.runtime.lazy_defs import LazyDef, SizedDef
 from tcdsl.runtime.size_arguments import separated
 from tcdsl.runtime.size_classes import VALUES_BEFORE, classes_of, leading_sizes
 from tcdsl.runtime.typed_calls import compiled_method
-from tcdsl.runtime.warm_path import remember, signature
+from tcdsl.runtime.warm_path import MISSING, form_of, is_dense, remember, signature
 
 if TYPE_CHECKING:
     from tcdsl.driver import Compiled
@@ -223,6 +230,8 @@ class OpenExecutable(Executable):
         self._layouts = layouts
         self._chosen = target
         self._known: dict[Any, Executable] = {}
+        self._calls = KnownCalls()
+        self._is_dense = all(layout is None for layout in layouts)
 
     @property
     def opened(self) -> tuple[str, ...]:
@@ -308,7 +317,26 @@ class OpenExecutable(Executable):
 
     @compiled_method
     def __call__(self, *args: Any, out: Any = None) -> Any:
-        return self._of_call(args)(*args, out=out)
+        if self.head.size_parameters:
+            return self._of_call(args)(*args, out=out)
+        key = (signature(args),)
+        run = self._calls.runs.get(key)
+        if run is None:
+            found = self._calls.at_new_sizes(key, args, out)
+            if found is not MISSING:
+                return found
+            run = self._new_run(key, args)
+        return run(args, out)
+
+    def _new_run(self, key: Any, args: Sequence[Any]) -> Run:
+        """Return a call of *key*, made in full."""
+        executable = self.at(args)
+        # Code for other calls of the function may leave further sizes open, which are fixed here.
+        is_for_these = set(executable.opened) <= set(self.options.dynamic_sizes)
+        form = form_of(key)
+        if self._is_dense and is_for_these and form is not None and is_dense(form):
+            return self._calls.learnt(key, executable, args)
+        return remember(self._calls.runs, key, lambda args, out: executable(*args, out=out))
 
     def run(self, inputs: Sequence[Any], out: Any = None) -> Any:
         return self.at(inputs).run(inputs, out)

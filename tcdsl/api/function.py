@@ -7,11 +7,12 @@ more when one of them varies, with that size left open (opening.py).
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tcdsl.api.requirements import choose_target, require_choices, require_sizes
 from tcdsl.errors import BAD_NAMED, TCError
-from tcdsl.executable import Executable, Run, SizedCalls
+from tcdsl.executable import Executable, KnownCalls, Run
 from tcdsl.lang.ranges.binding import bind_sizes
 from tcdsl.lang.syntax.spelling import did_you_mean
 from tcdsl.opening import OpenExecutable, Opening, layouts_of
@@ -26,9 +27,8 @@ from tcdsl.runtime.size_arguments import separated
 from tcdsl.runtime.tracebacks import at_the_call, errors_at_the_call
 from tcdsl.runtime.typed_calls import array_method
 from tcdsl.runtime.warm_path import (
+    MISSING,
     WarmCall,
-    form_of,
-    host_form_of,
     remember,
     signature,
     target_setting,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from tcdsl.lang.comprehension import Comprehension, Specialisation
 
 _NO_SIZES: Mapping[str, int] = {}
-_MOST_SIZED = 7  # classes of sizes that calls at new sizes are looked for in, besides the last
 _OF_A_CALL = ("out", "target", "options")
 
 
@@ -78,9 +77,8 @@ class Function(metaclass=Documented):
         self.__name__ = head.name
         self.__doc__ = head.signature
         self._plans: dict[Any, Executable] = {}
-        self._runs: dict[Any, Run] = {}  # what a call goes through, by the same keys
-        # Of code with open sizes: what makes calls at new ones, by the form of their arguments.
-        self._sized: dict[Any, list[SizedCalls]] = {}
+        self._calls = KnownCalls()
+        self._runs = self._calls.runs  # what a call goes through, by the same keys
         self._opening = Opening(definition)
 
     def __getattr__(self, name: str) -> Any:
@@ -140,8 +138,10 @@ class Function(metaclass=Documented):
             key = self._key(args, sizes, target, options)
             run = self._runs.get(key)
             if run is None:
-                run = self._sized_run(key) or self._new_run(key, args, sizes, target, options)
-                run = remember(self._runs, key, run)
+                found = self._calls.at_new_sizes(key, args, out)
+                if found is not MISSING:
+                    return found
+                run = self._new_run(key, args, sizes, target, options)
             return run(args, out)
         except TCError as error:  # written out here: a decorator would cost each call a frame
             raise at_the_call(error)  # noqa: B904
@@ -206,8 +206,15 @@ class Function(metaclass=Documented):
         found = self._specs_and_sizes(args, sizes, target, chosen)
         executable = self._opening.specialised(*found, chosen)
         self._plans[key] = executable
-        self._runs.pop(key, None)
+        self._runs[key] = partial(self._first_run, key, executable)
         return executable
+
+    def _first_run(
+        self, key: Any, executable: Executable, args: Sequence[Any], out: Any = None
+    ) -> Any:
+        """Run the code of *key*, which was compiled and not yet called."""
+        self._runs.pop(key, None)
+        return self._calls.learnt(key, executable, args)(args, out)
 
     @errors_at_the_call
     def output_shapes(self, *args: Any, **named: Any) -> dict[str, tuple[int, ...]]:
@@ -239,13 +246,14 @@ class Function(metaclass=Documented):
         return self._definition.specialise(sizes)
 
     def warm_run(self, *args: Any) -> Callable[..., Any] | None:
-        """Return what a call on *args* has gone through, if it is a warm path on tensors.
+        """Return what a call on *args* goes through, if it is a warm path on tensors.
 
         It takes the arrays of other calls of the same signature, ``out=``, and the addresses of
         the arrays in a list, and checks none of them.
         """
         arrays, sizes = self._separated(args)
-        run = self._runs.get(self._key(arrays, sizes, None, None))
+        key = self._key(arrays, sizes, None, None)
+        run = self._runs.get(key) or self._new_run(key, arrays, sizes, None, None)
         return run if isinstance(getattr(run, "__self__", None), WarmCall) else None
 
     def expect(self, names: Iterable[str]) -> None:
@@ -303,17 +311,6 @@ class Function(metaclass=Documented):
             executable = remember(self._plans, key, executable)
         return executable
 
-    def _sized_run(self, key: Any) -> Run | None:
-        """Return a call at sizes that are new, by code that is known to be for them, if any is."""
-        if not self._sized or key in self._plans:  # code for just these sizes, from compile
-            return None
-        found = form_of(key) or host_form_of(key)
-        if found is None:
-            return None
-        form, shapes = found
-        runs = (calls.run_at(shapes) for calls in self._sized.get(form, ()))
-        return next((run for run in runs if run is not None), None)
-
     def _new_run(
         self,
         key: Any,
@@ -324,13 +321,7 @@ class Function(metaclass=Documented):
     ) -> Run:
         """Return a call of *key*, made in full."""
         executable = self._executable(key, args, sizes, target, options)
-        run = executable.runner(args)
-        form = host_form_of if executable.target == "cpu" else form_of
-        if executable.opened and (found := form(key)) is not None:
-            calls = executable.sized_calls(args)
-            if calls is not None:
-                self._sized[found[0]] = [calls, *self._sized.get(found[0], ())[:_MOST_SIZED]]
-        return run
+        return self._calls.learnt(key, executable, args)
 
     def _key(
         self,

@@ -8,7 +8,8 @@ reference   the NumPy reference
 build       from a call's arguments and target to one of these
 """
 
-from tcdsl.executable.base import Bound, Executable, Run, SizedCalls, _warned
+from tcdsl.executable.base import Bound, Executable, Run, _warned
 from tcdsl.executable.build import build, require_arguments
+from tcdsl.executable.known_calls import KnownCalls
 
-__all__ = ["Bound", "Executable", "Run", "SizedCalls", "_warned", "build", "require_arguments"]
+__all__ = ["Bound", "Executable", "KnownCalls", "Run", "_warned", "build", "require_arguments"]

@@ -36,10 +36,13 @@ Run: TypeAlias = Callable[[Sequence[Any], Any], Any]
 
 
 class SizedCalls(Protocol):
-    """Makes calls at new sizes, of code that leaves sizes open."""
+    """Calls at any values of the sizes that code leaves open."""
 
-    def run_at(self, shapes: Sequence[tuple[int, ...]]) -> Run | None:
-        """Return a call on dense arrays of these *shapes*, None if the code is not for them."""
+    def run(self, shapes: Sequence[tuple[int, ...]], args: Sequence[Any], out: Any) -> Any:
+        """Return the results for *args*, dense arrays of these *shapes*, or numbers.
+
+        MISSING where the code is not for them, or a closer look at the arguments is needed.
+        """
 
 
 class Stages(Mapping[str, str]):
@@ -289,7 +292,7 @@ class Executable(metaclass=Documented):
         return lambda args, out: self.run(self.views(args), out)
 
     def sized_calls(self, args: Sequence[Any]) -> SizedCalls | None:
-        """Return what makes calls at other open sizes from that on *args*, if anything does."""
+        """Return calls at any open sizes, where those like that on *args* can be made so."""
         return None
 
     def fitted(self, args: Sequence[Any]) -> Sequence[Any]:

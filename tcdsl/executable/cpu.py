@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from tcdsl.executable.base import Executable, Run, SizedCalls, dump_stages, gaps_of, is_same
-from tcdsl.executable.cpu_sized import CpuSizedCalls
+from tcdsl.executable.cpu_sized import CpuSizedCalls, why_not_sized
 from tcdsl.executable.faults import error_of
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.options import Options
@@ -23,7 +23,6 @@ from tcdsl.runtime.host_products import require_multiplied
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.launch import Fault, thread_count
 from tcdsl.runtime.lazy_defs import SizedDef
-from tcdsl.runtime.open_extents import why_not_of_extents
 from tcdsl.runtime.warm_path import address, is_direct
 from tcdsl.version import build_identity
 
@@ -87,19 +86,14 @@ class CpuExecutable(Executable):
         is_torch = self.results.library == "torch" and not any(type(x) is np.ndarray for x in args)
         if not is_torch or self._updated or self.results.needed or not all(map(is_direct, args)):
             return run
-        return self.warm_call()
-
-    def warm_call(self) -> Run:
-        """Return a call on tensors of PyTorch that the code reads in place."""
         outputs = self.results.outputs
-        return CpuCall(self.program, self._order, outputs, self._raise_fault, self.run).run
+        return CpuCall(self.program, self._order, outputs, self.raise_fault, self.run).run
 
     def sized_calls(self, args: Sequence[Any]) -> SizedCalls | None:
-        owner = getattr(self.runner(args), "__self__", None)
-        is_warm = isinstance(owner, CpuCall)
-        if not (is_warm or owner is self) or why_not_of_extents(self.head) is not None:
+        is_warm = isinstance(getattr(self.runner(args), "__self__", None), CpuCall)
+        if not self.opened or why_not_sized(self, args, is_warm=is_warm) is not None:
             return None
-        return CpuSizedCalls(self, self._sized, is_warm=is_warm)
+        return CpuSizedCalls(self, self._sized, self._order)
 
     def launch(self, inputs: Sequence[Any], results: Sequence[NDArray]) -> None:
         addresses = [
@@ -118,7 +112,7 @@ class CpuExecutable(Executable):
         if program.has_products:
             require_multiplied()
         if fault is not None:
-            self._raise_fault(fault)
+            self.raise_fault(fault)
 
     def bound_launch(
         self, args: Sequence[Any], fitted: Sequence[Any], results: list[NDArray]
@@ -139,7 +133,7 @@ class CpuExecutable(Executable):
             if has_products:
                 require_multiplied()
             if fault is not None:
-                self._raise_fault(fault)
+                self.raise_fault(fault)
 
         return launch
 
@@ -158,7 +152,8 @@ class CpuExecutable(Executable):
                 return False
         return True
 
-    def _raise_fault(self, fault: Fault) -> NoReturn:
+    def raise_fault(self, fault: Fault) -> NoReturn:
+        """Raise what *fault* means at the sizes of this code."""
         raise error_of(self.head, self.program.manifest.sites, fault, self.specs)
 
 

@@ -142,24 +142,13 @@ class CudaExecutable(Executable):
         return super().runner(args) if call is None else call.run
 
     def sized_calls(self, args: Sequence[Any]) -> SizedCalls | None:
-        """Return what makes calls at other open sizes from that on arrays like *args*, if any."""
+        """Return calls at any open sizes, where those like that on *args* can be made so."""
         call = None if self._has_no_arrays or not self.bounds else self._call_for(args)
         if call is None or call.quick is None or why_not_sized(self, call) is not None:
             return None
         loaded = self.program.loaded(call.context)
         sizes = self._extents.sizes
         return SizedCalls(self, self._sized.definition, call.quick, loaded, sizes)
-
-    def full_call(self, args: Sequence[Any], sizes: Mapping[str, int], out: Any) -> DeviceCall:
-        """Return the call on *args* at other open *sizes*."""
-        code = self.at(self._sized.definition.at(sizes), self._described_anew(args))
-        call = code._call_for(args, out)
-        assert call is not None, "arrays of a device"
-        return call
-
-    def _described_anew(self, args: Sequence[Any]) -> dict[str, ArraySpec]:
-        pairs = zip(self.head.inputs, args, strict=True)
-        return {name: describe(arg, f"argument {name!r}") for name, arg in pairs}
 
     def fitted(self, args: Sequence[Any]) -> Sequence[Any]:
         return super().fitted(args) if self._call_for(args) is None else args

@@ -120,12 +120,10 @@ class ArraySpec:
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides, in elements, of a dense row-major array of *shape*."""
-    strides: list[int] = []
-    step = 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
+    strides = [1] * len(shape)
+    for dim in range(len(shape) - 1, 0, -1):
+        strides[dim - 1] = strides[dim] * (shape[dim] or 1)
+    return tuple(strides)
 
 
 def spec(shape: int | Sequence[int], dtype: Any) -> ArraySpec:

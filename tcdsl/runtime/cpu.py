@@ -84,11 +84,14 @@ class CpuProgram:
 
     def _set(self, integers: Sequence[int]) -> None:
         self.integers = self.kernel.pack_integers(integers)
-        size_bytes = self.manifest.workspace_bytes
-        if self._workspace is not None:
-            size_bytes = self._workspace(self.integers)
-        self.workspace_bytes = size_bytes or 0
+        self.workspace_bytes = self.workspace_bytes_at(self.integers)
         self.needs_workspace = self.workspace_bytes > 0
+
+    def workspace_bytes_at(self, integers: bytes) -> int:
+        """Return how much memory the code needs with *integers*, packed."""
+        if self._workspace is not None:
+            return self._workspace(integers)
+        return self.manifest.workspace_bytes or 0
 
     def at(self, integers: Sequence[int]) -> "CpuProgram":
         """Return this code with other *integers*; the two share their idle workspaces."""
@@ -99,16 +102,20 @@ class CpuProgram:
 
     def take_workspace(self) -> Workspace:
         """Return memory for one call; :meth:`give_back` keeps it for the next."""
+        return self.memory_of(self.workspace_bytes)
+
+    def memory_of(self, size_bytes: int) -> Workspace:
+        """Return memory of *size_bytes* or more for one call, at other sizes than these."""
         # No lock, which a forked child might find taken: lists pop and append atomically.
         try:
             idle = self._idle.pop()
-            if idle.array.size >= self.workspace_bytes:
+            if idle.array.size >= size_bytes:
                 return idle
         except IndexError:
             pass
-        raw = np.empty(self.workspace_bytes + ALIGNMENT, np.uint8)
+        raw = np.empty(size_bytes + ALIGNMENT, np.uint8)
         start = -address(raw) % ALIGNMENT
-        aligned = raw[start : start + self.workspace_bytes]
+        aligned = raw[start : start + size_bytes]
         return Workspace(aligned, address(aligned))
 
     def give_back(self, workspace: Workspace) -> None:

@@ -11,12 +11,13 @@ that the code cannot read as they are, results that are inputs, too.
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import prod
 from operator import itemgetter
 from typing import Any, NoReturn, TypeAlias
 
 from tcdsl.lang.types.dtypes import DType
 from tcdsl.runtime.arguments import allocate, deliver
-from tcdsl.runtime.arrays import ArraySpec, row_major
+from tcdsl.runtime.arrays import row_major
 from tcdsl.runtime.cpu import CpuProgram
 from tcdsl.runtime.host_products import require_multiplied
 from tcdsl.runtime.launch import Fault, FaultRecord
@@ -49,7 +50,7 @@ class CpuCall(WarmCall):
         # Not the kernel's own call, which would be one more frame.
         self._function, self._pack = program.kernel.function, program.kernel.pack_pointers
         self._values = program.integers
-        self._makers = [_maker(shape, dtype, name) for name, shape, dtype in outputs]
+        self._makers = [maker_of(dtype, name)(shape) for name, shape, dtype in outputs]
         self._is_single = len(outputs) == 1
         is_as_given = list(order) == list(range(len(order)))
         # None: they are as they come, which is nearly always so.
@@ -89,15 +90,20 @@ class CpuCall(WarmCall):
         return results[0] if self._is_single else tuple(results)
 
 
-def _maker(shape: tuple[int, ...], dtype: DType, name: str) -> Maker:
-    """Return what makes a new dense tensor in host memory."""
-    if ArraySpec(dtype, shape, ()).size_bytes >= _NUMPY_FROM:
-        return lambda: deliver(allocate(shape, dtype, name), "torch")
+def maker_of(dtype: DType, name: str) -> Callable[[tuple[int, ...]], Maker]:
+    """Return { shape -> what makes new dense tensors of it in host memory }."""
     torch: Any = sys.modules["torch"]
     kind = getattr(torch, dtype.library_name)
+    large = _NUMPY_FROM // dtype.size_bytes
     # What torch's compiled code allocates by, in a third of the time.
     guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
     quick = getattr(guards, "_empty_strided_cpu", None)
-    if quick is not None:
-        return partial(quick, shape, row_major(shape), kind)
-    return partial(torch.empty, shape, dtype=kind, device="cpu")
+
+    def maker(shape: tuple[int, ...]) -> Maker:
+        if prod(shape) >= large:
+            return lambda: deliver(allocate(shape, dtype, name), "torch")
+        if quick is not None:
+            return partial(quick, shape, row_major(shape), kind)
+        return partial(torch.empty, shape, dtype=kind, device="cpu")
+
+    return maker

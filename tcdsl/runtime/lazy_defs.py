@@ -17,6 +17,7 @@ from tcdsl.lang.types.head import Head
 from tcdsl.runtime.cache import default_cache, key_of
 from tcdsl.runtime.collector import collector_paused
 from tcdsl.runtime.imports import late_import
+from tcdsl.runtime.open_extents import OpenExtents, Shapes
 from tcdsl.source import Source
 from tcdsl.version import build_identity
 
@@ -110,11 +111,16 @@ class LazyDef:
             sized.special  # noqa: B018
         return sized
 
-    def output_shapes(self, sizes: Mapping[str, int]) -> Mapping[str, tuple[int, ...]]:
-        """Return the outputs' shapes at *sizes*, and maybe others', the preconditions checked."""
-        if self.head.is_deferred:
-            return self.specialise(sizes).shapes
-        return self._specialiser.shapes(sizes, self.head.outputs)
+    def of_extents(
+        self, extents: OpenExtents, integers: Sequence[str]
+    ) -> Callable[[Shapes], tuple[tuple[int, ...], Shapes] | None]:
+        """Return ``shapes -> (the sizes integers, the shape of each output)``.
+
+        None where the guard of *extents* or a precondition does not hold.  It is not for deferred
+        defs, whose sizes are never open.
+        """
+        outputs = self.head.outputs
+        return self._specialiser.of_values(extents.values, extents.guard, integers, outputs)
 
     def specialise(self, sizes: Mapping[str, int]) -> "Specialisation":
         """Return all that depends on the *sizes*, with the preconditions checked."""

@@ -1,71 +1,67 @@
-"""The sizes of a call from the extents of its arrays, if a known call differs in open ones alone.
+"""The sizes of a call as functions of its arrays' extents, where a known call differs in those.
 
-softmax(x[300, 256]) is known, M is open
-x[301, 256]   --->   {M: 301, N: 256}
-x[301, 128]   --->   None: N is not open
+softmax(x[300, 256]) is known, M is open from 257 to 1024; of the shapes s:
+
+    values    M: s[0][0]    N: 256
+    guard     len(s[0]) == 2 and 257 <= s[0][0] <= 1024 and s[0][1] == 256
+
+Both are texts of Python: what is compiled of them once is evaluated by every call at a new size.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from tcdsl.lang.types.head import Dim, Head
-from tcdsl.runtime.selection import selector
+from tcdsl.lang.types.head import Dim, Head, factors_of
+from tcdsl.records import dataclass
 
 Shapes = Sequence[tuple[int, ...]]
 
 
+@dataclass(frozen=True, slots=True)
 class OpenExtents:
-    """Where the *bounds* of open sizes, least and greatest value, meet the extents of arrays."""
+    """The *values* of sizes, given the shapes ``s``, and the *guard*: whether code is for them."""
 
-    def __init__(
-        self, head: Head, bounds: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]
-    ) -> None:
-        """Take the *sizes* of the known call; the caller has asked :func:`why_not_of_extents`."""
-        self._sizes = dict(sizes)
-        self._bounds = list(bounds.items())
-        dims = [dim for name in head.inputs for dim in head.tensors[name].dims]
-        places = list(enumerate(dims))
-        first = {dim: place for place, dim in reversed(places)}
-        self._open = selector([first[name] for name in bounds])
-        # Other extents are as they were, or that of an open size again.
-        fixed = [place for place, dim in places if dim not in bounds]
-        self._fixed = selector(fixed)
-        self._known_fixed = tuple([_value(dims[place], sizes) for place in fixed])
-        self._again = [
-            (place, first[dim]) for place, dim in places if dim in bounds and place != first[dim]
-        ]
+    values: Mapping[str, str]
+    guard: str
 
-    def sizes_of(self, shapes: Shapes) -> dict[str, int] | None:
-        """Return the sizes of a call on arrays of *shapes*, None if the code is not for them.
 
-        They are of as many dimensions as those of the known call.
-        """
-        extents = [extent for shape in shapes for extent in shape]
-        if self._fixed(extents) != self._known_fixed:
-            return None
-        for place, first in self._again:
-            if extents[place] != extents[first]:
-                return None
-        sizes = self._sizes.copy()
-        for (name, (low, high)), extent in zip(self._bounds, self._open(extents)):  # noqa: B905
-            if not low <= extent <= high:
-                return None
-            sizes[name] = extent
-        return sizes
+def open_extents(
+    head: Head, bounds: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]
+) -> OpenExtents:
+    """Return the functions for code that is open within *bounds*, least and greatest value.
+
+    :arg sizes: of the known call; the caller has asked :func:`why_not_of_extents`.
+    """
+    ranks = [f"len(s[{n}]) == {head.tensors[name].rank}" for n, name in enumerate(head.inputs)]
+    dims = list(_dims(head))
+    first = {dim: place for place, dim in reversed(dims)}
+    values = {name: first[name] if name in bounds else str(size) for name, size in sizes.items()}
+    limits = [f"{low} <= {values[name]} <= {high}" for name, (low, high) in bounds.items()]
+    equal = [
+        f"{place} == {_value(dim, values)}" for place, dim in dims if place != values.get(str(dim))
+    ]
+    return OpenExtents(values, " and ".join((*ranks, *limits, *equal)) or "True")
 
 
 def why_not_of_extents(head: Head) -> str | None:
     """Return why the extents of arrays do not give the sizes of a call by themselves, or None."""
     if head.size_parameters:
         return "a size is given"
-    dims = {dim for name in head.inputs for dim in head.tensors[name].dims}
-    if any(dim is None or (isinstance(dim, str) and dim not in head.sizes) for dim in dims):
-        return "an extent is a product"
+    dims = {dim for _, dim in _dims(head)}
+    if None in dims:
+        return "an extent is not declared"
     if set(head.sizes) - dims:
         return "a size is no extent"
     return None
 
 
-def _value(dim: Dim | None, sizes: Mapping[str, int]) -> int:
-    """Return the extent of *dim*, a number or a size."""
+def _dims(head: Head) -> Iterator[tuple[str, Dim | None]]:
+    """Return where each extent of the arguments is, and what is declared of it."""
+    for n, name in enumerate(head.inputs):
+        for dim, extent in enumerate(head.tensors[name].dims):
+            yield f"s[{n}][{dim}]", extent
+
+
+def _value(dim: Dim | None, values: Mapping[str, str]) -> str:
+    """Return the extent *dim*, a number, a size or a product of such."""
     assert dim is not None, "refused by why_not_of_extents"
-    return sizes[dim] if isinstance(dim, str) else dim
+    return " * ".join(values[f] if isinstance(f, str) else str(f) for f in factors_of(dim))

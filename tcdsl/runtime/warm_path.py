@@ -10,7 +10,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -19,22 +19,25 @@ from tcdsl.runtime.cuda import libcuda
 from tcdsl.settings import reader
 
 Value = TypeVar("Value")
+_PYCUDA = "pycuda"
 
 
 def signature(args: Sequence[object]) -> tuple[Hashable, ...]:
     """Return a key: equal for arguments of equal types, shapes, strides, alignment and devices.
 
-    It is the key of a call's plan, not of the disk cache: it holds the libraries' own objects.
+    Of each argument it has the shape and the form, which is what dense arrays of other extents
+    have, too.  It is the key of a call's plan, not of the disk cache: it holds the libraries' own
+    objects.
     """
     key: list[Hashable] = [
-        (x.dtype, x.shape, x.strides, x.flags.aligned)
+        (x.shape, (x.dtype, (flags := x.flags).c_contiguous or x.strides, flags.aligned))
         if type(x) is np.ndarray
         else _signers[type(x)](x)
         for x in args
     ]
     if _gpuarrays and not _gpuarrays.isdisjoint(map(type, args)):
         # The context that is current decides where they are computed on.
-        key.append(libcuda.current_context())
+        key.append(((), libcuda.current_context()))
     return tuple(key)
 
 
@@ -46,52 +49,40 @@ def output_signature(x: object) -> Hashable:
     return sign(x), getattr(x, "requires_grad", False)
 
 
-def form_of(key: Sequence[Any]) -> tuple[Hashable, list[tuple[int, ...]]] | None:
-    """Return what is equal of *key* for dense arrays of other extents, and the arrays' extents.
+def form_of(key: Sequence[Any]) -> tuple[Hashable, ...] | None:
+    """Return what is equal of *key* for dense arrays of other extents.
 
     :arg key: a signature, and what else calls depend on.
-    :return: None where an argument is no dense array of PyTorch or PyCUDA on a GPU.
+    :return: None where an argument is of a library that is not known.
     """
-    own, *rest = key
-    form: list[Hashable] = rest
-    shapes = []
-    for entry in own:
-        if type(entry) is int:  # the context that is current
-            form.append(entry)
-            continue
-        if type(entry) is not tuple or len(entry) != 6:  # a number, or an array in host memory
-            return None
-        if entry[0] == "pycuda":
-            _, dtype, shape, strides, *others = entry
-            is_dense = strides == tuple([dtype.itemsize * n for n in row_major(shape)])
-        else:
-            dtype, shape, is_dense, *others = entry
-        if is_dense is not True:
-            return None
-        shapes.append(shape)
-        form.append((dtype, len(shape), *others))
-    return tuple(form), shapes
+    try:
+        forms = [form for _, form in key[0]]
+    except TypeError:  # it was described
+        return None
+    if _gpuarrays:
+        forms = list(map(_asked_for_gaps, key[0]))
+    return tuple(forms), *key[1:]
 
 
-def host_form_of(key: Sequence[Any]) -> tuple[Hashable, list[tuple[int, ...]]] | None:
-    """Return the same for arrays in host memory, of NumPy or PyTorch; None: others are among them.
+def is_dense(form: Sequence[Any]) -> bool:
+    """Return whether *form*, of a key, is that of numbers and dense arrays alone."""
+    return all(type(own) is not tuple or own[1] is True for own in form[0])
 
-    :arg key: a signature, and what else calls depend on.
-    """
-    own, *rest = key
-    form: list[Hashable] = rest
-    shapes: list[tuple[int, ...]] = []
-    for entry in own:
-        if type(entry) is not tuple or len(entry) not in (4, 5):
-            return None
-        dtype, shape, layout, *others = entry
-        if len(others) == 1:  # NumPy's
-            layout = layout == tuple([dtype.itemsize * n for n in row_major(shape)])
-        if layout is not True:
-            return None
-        shapes.append(tuple(shape))
-        form.append((dtype, len(shape), *others))
-    return tuple(form), shapes
+
+def shapes_of(key: Sequence[Any]) -> list[tuple[int, ...]]:
+    """Return the extents of the arguments, of a *key* that has a form."""
+    return [shape for shape, _ in key[0]]
+
+
+def _asked_for_gaps(entry: tuple[tuple[int, ...], Any]) -> Any:
+    """Return the form of an argument, where it is of PyCUDA with whether it is dense."""
+    shape, form = entry
+    if type(form) is not tuple or form[-1] is not _PYCUDA:
+        return form
+    # Asked here: of every call's arrays it would take a microsecond.
+    dtype, strides, *others = form
+    is_plain = strides == tuple([dtype.itemsize * n for n in row_major(shape)])
+    return dtype, is_plain or strides, *others
 
 
 class _Signers(dict[type[Any], Callable[[Any], Hashable]]):
@@ -115,16 +106,16 @@ class _Signers(dict[type[Any], Callable[[Any], Hashable]]):
 
 _signers = _Signers(
     {
-        bool: lambda x: "bool",
-        int: lambda x: "int",
-        float: lambda x: "float",
+        bool: lambda x: ((), "bool"),
+        int: lambda x: ((), "int"),
+        float: lambda x: ((), "float"),
     }
 )
 _gpuarrays: set[type[Any]] = set()  # PyCUDA's types among them
 
 
 def _described(x: object) -> Hashable:
-    return type(x).__name__ if isinstance(x, (bool, int, float)) else describe(x)
+    return ((), type(x).__name__) if isinstance(x, (bool, int, float)) else describe(x)
 
 
 def _torch_signer() -> Callable[[Any], Hashable]:
@@ -135,13 +126,13 @@ def _torch_signer() -> Callable[[Any], Hashable]:
         # nothing.  Each attribute takes 0.04 us, or twice that on a slower processor.
         try:
             if x.is_cuda:
-                return (
-                    x.dtype, x.shape, x.is_contiguous() or x.stride(), x.get_device(), x.is_neg(),
+                return x.shape, (
+                    x.dtype, x.is_contiguous() or x.stride(), x.get_device(), x.is_neg(),
                     x.data_ptr() % WIDEST_ACCESS,
                 )  # fmt: skip
             if x.is_cpu and x.layout is strided:
                 alignment = x.data_ptr() % x.element_size()
-                return x.dtype, x.shape, x.is_contiguous() or x.stride(), x.is_neg(), alignment
+                return x.shape, (x.dtype, x.is_contiguous() or x.stride(), x.is_neg(), alignment)
         except RuntimeError:  # without strides, or without an address: it is sparse, for example
             pass
         return describe(x)
@@ -151,7 +142,9 @@ def _torch_signer() -> Callable[[Any], Hashable]:
 
 def _cupy_signature(x: Any) -> Hashable:
     data = x.data
-    return "cupy", x.dtype, x.shape, x.strides, data.device_id, data.ptr % WIDEST_ACCESS
+    is_dense = x.flags.c_contiguous
+    alignment = data.ptr % WIDEST_ACCESS
+    return x.shape, (x.dtype, is_dense or x.strides, data.device_id, alignment, "cupy")
 
 
 def _gpuarray_signature(x: Any) -> Hashable:
@@ -159,7 +152,7 @@ def _gpuarray_signature(x: Any) -> Hashable:
     pointer = 0 if data is None else int(data)
     # They do not know their device.  One is asked for only where there is a choice: it takes time.
     device = libcuda.device_of(pointer) if pointer and libcuda.has_several_devices() else None
-    return "pycuda", x.dtype, x.shape, x.strides, pointer % WIDEST_ACCESS, device
+    return x.shape, (x.dtype, x.strides, pointer % WIDEST_ACCESS, device, _PYCUDA)
 
 
 def _is_dense_torch(x: Any) -> bool:
@@ -176,6 +169,7 @@ class WarmCall:
     __slots__ = ()
 
 
+MISSING: Final = object()  # what calls at new sizes return where one is to be made in full
 _KEPT = 1024  # plans of one function; a program that meets ever new shapes must not leak
 
 

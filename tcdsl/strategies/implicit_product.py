@@ -148,7 +148,9 @@ def _classes(problem: Problem, *, is_flat: bool) -> Classes | None:
     others = [i for i in terms if i != last] if is_apart else []
     rest = [i for i in parallel if i not in own[0] and i not in own[1]]
     merged = (*sides, others, [last] if is_apart else terms, *([i] for i in rest))
-    if sizes is None or not all(_is_slowest(sizes, one, extents) for one in merged):
+    if sizes is None or any(each > 1 for _, each in sizes.values()):  # of which none was tried
+        return None
+    if not all(_is_slowest(sizes, one, extents) for one in merged):
         return None
     row, column = (merged_index(side, extents, taken, sizes) for side in sides)
     steps = merged_index(others, extents, taken, sizes) if others else None
@@ -164,7 +166,7 @@ def _classes(problem: Problem, *, is_flat: bool) -> Classes | None:
     )  # fmt: skip
 
 
-def _is_slowest(sizes: Mapping[str, str], side: Sequence[str], extents: Mapping[str, int]) -> bool:
+def _is_slowest(sizes: Collection[str], side: Sequence[str], extents: Mapping[str, int]) -> bool:
     """Return whether no index of *side* but its slowest one ends at an open size."""
     return not any(index in sizes for index in [i for i in side if extents[i] > 1][1:])
 

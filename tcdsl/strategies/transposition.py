@@ -7,13 +7,16 @@ those of the result.
 
 Threads along either side alone would touch as many lines of memory as elements.  Indices that are
 neighbours in memory on one side are merged to one (index_classes), so that short ones fill tiles.
+An open size may be the range of the slowest index of a side, and of one other index: a tile's
+elements and lines end where the call's do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from math import prod
 
 from tcdsl.costmodel.chip import WARP
-from tcdsl.costmodel.locality import Shape, array_strides, shape_of
+from tcdsl.costmodel.locality import Shape, array_strides, shape_of, stride_divisors
 from tcdsl.lang.comprehension import Index, Load
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, LoopKind
 from tcdsl.poly.parallelism import Role
@@ -22,7 +25,8 @@ from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import (
     Merged,
     merged_index,
-    why_not_merged,
+    open_ends,
+    why_not_whole,
     with_merged_indices,
 )
 from tcdsl.rewrites.scop.packing import Factor, Side, TileOf, pack
@@ -65,10 +69,13 @@ def sides_of(problem: Problem) -> Sides | str:
     statement, scop = shape.statement, problem.scop
     if statement.kind is not Kind.ASSIGN or statement.conditions or statement.library:
         return "it is no assignment of all elements"
-    if shape.has_open or any(role is not Role.PARALLEL for role in shape.roles):
-        return "its elements wait for one another, or sizes are open"
-    if reason := why_not_merged(statement):
+    if any(role is not Role.PARALLEL for role in shape.roles):
+        return "its elements wait for one another"
+    if reason := why_not_whole(statement):
         return reason
+    sizes = open_ends(statement)
+    if sizes is None:
+        return "an index ends at an open number that is no multiple of a size"
     written = _plain(scop.arrays[statement.write.array], statement.write.subscripts)
     if written is None or set(written) != set(statement.indices):
         return "its result's subscripts are not its indices"
@@ -77,7 +84,7 @@ def sides_of(problem: Problem) -> Sides | str:
     loads = _transposed(scop, statement, extents, last)
     if not 0 < len(loads) <= MOST_LOADS:
         return "what it reads has the order of its result"
-    return _sides(scop, statement, extents, loads, written)
+    return _sides(scop, statement, (extents, sizes), loads, written)
 
 
 def _plain(array: Array, subscripts: Sequence[object]) -> list[str] | None:
@@ -121,34 +128,49 @@ def _load_of(statement: Statement, read: Access) -> Load | None:
 def _sides(
     scop: Scop,
     statement: Statement,
-    extents: dict[str, int],
+    ranges: tuple[dict[str, int], dict[str, tuple[str, int]]],
     loads: Sequence[Load],
     written: Sequence[str],
 ) -> Sides | str:
+    """Return the sides, given the extents of indices and the open sizes that some end at."""
+    extents, sizes = ranges
     target, source = scop.arrays[statement.write.array], scop.arrays[loads[0].tensor]
     read = [s.name for s in loads[0].subscripts if isinstance(s, Index)]
     last = next(i for i in reversed(written) if extents[i] > 1)
-    own = _run(source, read, extents, {last})
-    other = _run(target, written, extents, set(own))
+    own = _run(source, read, extents, {last}, sizes)
+    other = _run(target, written, extents, set(own), sizes)
     taken = set(statement.indices)
     rest = [i for i in statement.indices if i not in own and i not in other]
+    rest.sort(key=lambda index: index not in sizes)  # the slowest one alone may be open
     if not own or not other:
         return "its neighbours in memory are apart"
-    sides = [merged_index(side, extents, taken) for side in (own, other)]
+    if sum(index in sizes for index in rest) > 1:
+        return "several of its other indices end at open sizes"
+    sides = [merged_index(side, extents, taken, sizes) for side in (own, other)]
     if min(side.extent for side in sides) < LEAST:
         return "it has few neighbours on one side"
     widths = (
-        min(_width(scop.arrays[load.tensor], own, extents) for load in loads),
-        _width(target, other, extents),
+        min(_width(scop.arrays[load.tensor], own, (extents, sizes)) for load in loads),
+        _width(target, other, (extents, sizes)),
     )
-    batch = merged_index(rest, extents, taken) if rest else None
+    batch = merged_index(rest, extents, taken, sizes) if rest else None
     assert statement.value is not None
     places = tuple(loads_of(statement.value).index(load) for load in loads)
     return Sides(batch, sides[0], sides[1], tuple(loads), places, widths)
 
 
-def _run(array: Array, names: Sequence[str], extents: dict[str, int], taken: set[str]) -> list[str]:
-    """Return the last of *names* that number neighbours in memory together, none of *taken*."""
+def _run(
+    array: Array,
+    names: Sequence[str],
+    extents: dict[str, int],
+    taken: set[str],
+    sizes: Collection[str],
+) -> list[str]:
+    """Return the last of *names* that number neighbours in memory together, none of *taken*.
+
+    The first of them alone may be among *sizes*, which end at open ones: what is beyond it lies
+    elsewhere at every size.
+    """
     found: list[str] = []
     step = 1
     for name, stride in reversed(list(zip(names, array_strides(array), strict=True))):
@@ -157,18 +179,23 @@ def _run(array: Array, names: Sequence[str], extents: dict[str, int], taken: set
         if name in taken or stride != step:
             break
         found.insert(0, name)
+        if name in sizes:
+            break
         step *= extents[name]
     return found
 
 
-def _width(array: Array, names: Sequence[str], extents: dict[str, int]) -> int:
+def _width(
+    array: Array, names: Sequence[str], ranges: tuple[dict[str, int], dict[str, tuple[str, int]]]
+) -> int:
     """Return how many neighbours along *names* one access of 16 bytes or fewer moves."""
-    run = 1
-    for name in names:
-        run *= extents[name]
-    outer = [stride for stride in array_strides(array) if stride >= run]
+    extents, sizes = ranges
+    run = prod(extents[name] for name in names)
+    whole = prod(sizes[name][1] if name in sizes else extents[name] for name in names)
+    strides = zip(array_strides(array), stride_divisors(array), strict=True)
+    outer = [divisor for stride, divisor in strides if stride >= run]
     width = VECTOR_BYTES // array.dtype.size_bytes
-    while width > 1 and (run % width or any(stride % width for stride in outer)):
+    while width > 1 and (whole % width or any(divisor % width for divisor in outer)):
         width //= 2
     return width
 

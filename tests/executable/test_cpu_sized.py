@@ -8,6 +8,7 @@ import pytest
 
 import tcdsl
 from tcdsl.api.function import Function
+from tcdsl.executable.cpu import CpuExecutable
 
 SOURCE = """
 def softmax(float(M, N) x) -> (y) {
@@ -121,14 +122,22 @@ def test_what_does_not_fit_is_an_error_of_the_full_call(
 
 
 def test_code_that_is_compiled_for_a_size_serves_its_calls(
-    prog: tcdsl.Program, in_full: list[str]
+    prog: tcdsl.Program, in_full: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known(prog.softmax, lambda n: (np.ones((n, 7), np.float32),))
     x = np.ones((70, 7), np.float32)
     exe = prog.softmax.compile(x)
-    count = len(in_full)
-    prog.softmax(x)
-    assert not exe.opened and len(in_full) == count + 1
+    launched: list[Any] = []
+    plain = CpuExecutable.launch
+
+    def launch(self: CpuExecutable, *args: Any) -> None:
+        launched.append(self)
+        plain(self, *args)
+
+    monkeypatch.setattr(CpuExecutable, "launch", launch)
+    for _ in range(2):
+        prog.softmax(x)
+    assert not exe.opened and launched == [exe, exe]
 
 
 def test_faults_name_the_extents_of_the_call(prog: tcdsl.Program, in_full: list[str]) -> None:
@@ -149,12 +158,19 @@ def test_tensors_have_a_warm_call_at_new_sizes(prog: tcdsl.Program, in_full: lis
     for n in (33, 34):
         x = torch.randn(n, 7)
         torch.testing.assert_close(prog.softmax(x), torch.softmax(x, 1))
-        assert prog.softmax.warm_run(x) is not None
         into = torch.empty(n, 7)
         assert prog.softmax(x, out=into) is into
         torch.testing.assert_close(into, torch.softmax(x, 1))
     torch.testing.assert_close(prog.softmax(x.T.contiguous().T), torch.softmax(x, 1))
     assert len(in_full) == count + 1, "for the transposed one"
+    wanted = torch.softmax(x, 1)
+    assert prog.softmax(x, out=x) is x, "which is an input, too: in full"
+    torch.testing.assert_close(x, wanted)
+    with pytest.raises(tcdsl.ShapeError):
+        prog.softmax(torch.ones(50, 7), out=torch.ones(50, 7, requires_grad=True))
+    run = prog.softmax.warm_run(x)
+    assert run is not None, "a graph of known sizes asks for one of its own"
+    torch.testing.assert_close(run((x,), None, [x.data_ptr()]), torch.softmax(x, 1))
 
 
 def test_numpy_and_torch_are_told_apart(prog: tcdsl.Program, in_full: list[str]) -> None:
@@ -163,3 +179,90 @@ def test_numpy_and_torch_are_told_apart(prog: tcdsl.Program, in_full: list[str])
     known(prog.softmax, lambda n: (torch.ones(n, 7),))
     assert type(prog.softmax(np.ones((60, 7), np.float32))) is np.ndarray
     assert type(prog.softmax(torch.ones(60, 7))) is torch.Tensor
+
+
+FURTHER = """
+def scaled(float a, float(N, 3) x) -> (y) { y(n, d) = a * x(n, d) }
+def raised(float(N) x, float(N) z) -> (x) { x(n) = x(n) + z(n) }
+def pairs(float(N) x, float(N, 2, N*2) z) -> (y) { y(n, e) = x(n) * z(n, e % 2, e) }
+def numbers(float(N) x) -> (y) { y(n) = x(n) * float(int32(n * 1000000)) }
+"""
+
+
+@pytest.mark.slow_but("scaled")
+@pytest.mark.parametrize("name", ["scaled", "raised", "pairs", "numbers"])
+def test_whatever_the_arguments_are_nothing_is_kept_of_a_size(
+    name: str, in_full: list[str]
+) -> None:
+    """Numbers, inputs that are updated, extents that are products, conditions on index values."""
+    f = tcdsl.define(FURTHER)[name]
+
+    def arguments(n: int) -> tuple[Any, ...]:
+        x, wide = np.arange(n, dtype=np.float32), np.arange(n * 3, dtype=np.float32)
+        every = {
+            "scaled": (2.5, wide.reshape(n, 3)),
+            "raised": (x, x + 7),
+            "pairs": (x, np.arange(4 * n * n, dtype=np.float32).reshape(n, 2, 2 * n)),
+            "numbers": (x,),
+        }  # fmt: skip
+        return every[name]
+
+    known(f, arguments)
+    kept, count = len(f._runs), len(in_full)
+    for n in (20, 33, 20):
+        args = arguments(n)
+        np.testing.assert_array_equal(f(*args), f.reference(*args))
+        np.testing.assert_array_equal(args[-1], arguments(n)[-1])
+    # (The reference is a target of its own, made in full once a size.)
+    assert in_full[count:] == [name] * 2 and len(f._runs) == kept + 2
+    if name == "numbers":
+        with pytest.raises(tcdsl.ShapeError):
+            f(*arguments(4000))
+
+
+def test_results_are_not_written_over_what_is_read(prog: tcdsl.Program, in_full: list[str]) -> None:
+    window = prog.window
+    w = np.arange(1, 4, dtype=np.float32)
+    known(window, lambda n: (np.ones(n, np.float32), w))
+    memory = np.arange(40, dtype=np.float32)
+    x, out = memory[:30], memory[5:33]
+    wanted = window.reference(x.copy(), w)
+    assert window(x, w, out=out) is out
+    np.testing.assert_array_equal(out, wanted)
+    other = np.zeros(28, np.float32)
+    window(wanted[:15].copy(), w, out=other[:13])
+    count = len(in_full)
+    for n in (22, 23):
+        x = np.arange(n, dtype=np.float32)
+        assert window(x, w, out=other[: n - 2]).base is other
+        np.testing.assert_array_equal(other[: n - 2], window.reference(x, w))
+    assert [name for name in in_full[count:] if name == "window"] == ["window"] * 2, "the reference"
+
+
+def test_compiled_code_makes_no_full_call_at_new_sizes_either(
+    prog: tcdsl.Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.random.default_rng(2).random((300, 7), np.float32)
+    exe = prog.softmax.compile(x[:9], target="cpu", options=tcdsl.Options(dynamic_sizes=("M",)))
+    exe(x[:9])
+    with monkeypatch.context() as forbidden:
+        forbidden.setattr(type(exe), "at", None)
+        for n in (10, 11, 300):
+            np.testing.assert_allclose(exe(x[:n]), prog.softmax.reference(x[:n]), rtol=1e-5)
+    np.testing.assert_allclose(exe(x[:20:2]), prog.softmax.reference(x[:20:2]), rtol=1e-5)
+    np.testing.assert_allclose(exe(x[:1]), prog.softmax.reference(x[:1]), rtol=1e-5)
+    with pytest.raises(tcdsl.ShapeError, match="7 in this code"):
+        exe(np.ones((10, 8), np.float32))
+
+
+@pytest.mark.slow
+def test_sizes_that_are_fixed_in_compiled_code_stay_so(prog: tcdsl.Program) -> None:
+    """The function's own calls may have opened them in the code that both share."""
+    f, options = prog.softmax, tcdsl.Options(dynamic_sizes=("M",))
+    for m, n in ((9, 7), (10, 7), (10, 8), (11, 9)):
+        f(np.ones((m, n), np.float32), target="cpu", options=options)
+    exe = f.compile(np.ones((9, 7), np.float32), target="cpu", options=options)
+    for n in (20, 21):
+        assert exe(np.ones((n, 7), np.float32)).shape == (n, 7)
+        with pytest.raises(tcdsl.ShapeError, match="7 in this code"):
+            exe(np.ones((n, 9), np.float32))

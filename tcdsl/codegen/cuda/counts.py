@@ -27,6 +27,15 @@ class Count:
             total += factor * (integers[term] if isinstance(term, int) else term.at(integers))
         return total // self.denominator
 
+    @property
+    def text(self) -> str:
+        """The value as an expression of Python, where the call gives integers ``i``."""
+        terms = [
+            f"{factor} * {f'i[{term}]' if isinstance(term, int) else term.text}"
+            for factor, term in self.terms
+        ]
+        return f"(({' + '.join((str(self.constant), *terms))}) // {self.denominator})"
+
     def to_json(self) -> list[Any]:
         terms = [[f, t if isinstance(t, int) else t.to_json()] for f, t in self.terms]
         return [self.denominator, self.constant, terms]
@@ -48,6 +57,12 @@ def largest(counts: Counts, integers: Sequence[int]) -> int:
     return max([count.at(integers) for count in counts])
 
 
+def largest_text(counts: Counts) -> str:
+    """Return the same as an expression of Python, where the call gives integers ``i``."""
+    texts = [count.text for count in counts]
+    return texts[0] if len(texts) == 1 else f"max({', '.join(texts)})"
+
+
 @dataclass(frozen=True, slots=True)
 class SharedCount:
     """What an array takes of a block's shared memory: *each* bytes of *most* values, or fewer."""
@@ -59,6 +74,11 @@ class SharedCount:
     def idle_bytes(self, integers: Sequence[int]) -> int:
         """Return the bytes that it does not take where the call gives *integers*."""
         return self.each * (self.most - max(0, largest(self.counts, integers)))
+
+    @property
+    def idle_text(self) -> str:
+        """The same as an expression of Python, where the call gives integers ``i``."""
+        return f"{self.each} * ({self.most} - max(0, {largest_text(self.counts)}))"
 
     def to_json(self) -> list[Any]:
         return [self.each, self.most, [count.to_json() for count in self.counts]]

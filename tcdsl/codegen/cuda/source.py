@@ -4,13 +4,21 @@ The same text is compiled by NVRTC for the GPU and by a C++ compiler for the emu
 before it differs (``device/cuda``, ``emulator/emulate.h``), and who launches it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
 from math import prod
 from typing import Any
 
-from tcdsl.codegen.cuda.counts import Count, Counts, Room, SharedCount, largest, workspace_at
+from tcdsl.codegen.cuda.counts import (
+    Count,
+    Counts,
+    Room,
+    SharedCount,
+    largest,
+    largest_text,
+    workspace_at,
+)
 from tcdsl.costmodel.matrix_products import MatrixProduct
 from tcdsl.lang.faults import Site, sites_from_json
 from tcdsl.records import dataclass
@@ -145,6 +153,24 @@ class Launch:
         if not self.shared_counts:
             return self.shared_bytes
         return self.shared_bytes - sum([own.idle_bytes(integers) for own in self.shared_counts])
+
+    def shape_function(self) -> Callable[[Sequence[int]], tuple[Dim3, int]]:
+        """Return ``integers -> (grid_at, shared_at)`` as one function, which calls wait for."""
+        if not (any(self.counts) or self.shared_counts):
+            shape = self.grid, self.shared_bytes
+            return lambda integers: shape
+        grid = ", ".join(
+            f"min({most}, max(1, {largest_text(counts)}))" if counts else str(most)
+            for most, counts in zip(self.grid, self.counts, strict=True)
+        )
+        shared = " - ".join(
+            (str(self.shared_bytes), *(own.idle_text for own in self.shared_counts))
+        )
+        names = {"__builtins__": {}, "min": min, "max": max}  # the texts are of numbers
+        found: Callable[[Sequence[int]], tuple[Dim3, int]] = eval(
+            f"lambda i: (({grid}), {shared})", names
+        )
+        return found
 
     @property
     def is_open(self) -> bool:

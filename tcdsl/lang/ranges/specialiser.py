@@ -8,11 +8,12 @@ isl evaluates a function at a point in some microseconds, and a program has doze
 takes a tenth of one.  The first sizes are left to isl: most functions never see others.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import islpy as isl
 
+from tcdsl.errors import TCError
 from tcdsl.lang.comprehension import (
     Binary,
     Call,
@@ -30,8 +31,7 @@ from tcdsl.lang.ranges.size_functions import evaluate, holds_at, set_to_expr, to
 from tcdsl.records import dataclass
 
 Values = Sequence[int]  # of the size symbols, in order
-Evaluator = Callable[[Values], Any]  # a tuple of numbers, or whether a condition holds
-Shapes = Mapping[str, tuple[int, ...]]
+Evaluator = Callable[[Any], Any]  # a tuple of numbers, or whether a condition holds
 
 
 def specialise(c: Comprehension, sizes: Mapping[str, int]) -> Specialisation:
@@ -85,14 +85,32 @@ class Specialiser:
             self._compiled = _compiled(self._comprehension)
         return self._compiled.at(self._comprehension, sizes)
 
-    def shapes(self, sizes: Mapping[str, int], names: Collection[str]) -> Shapes:
-        """Return the shapes of the tensors *names* at *sizes*.
+    def of_values(
+        self, values: Mapping[str, str], guard: str, integers: Sequence[str], names: Sequence[str]
+    ) -> Evaluator:
+        """Return ``s -> (the sizes integers, the shapes of the tensors names)``, two tuples.
 
-        :raises RangeError, ShapeError: a precondition does not hold.
+        None where *guard* or a precondition does not hold.
+
+        :arg values: the text of each size's value, as *guard* an expression of what ``s`` is.
         """
-        if self._compiled is None:
-            return self(sizes).shapes
-        return self._compiled.shapes_at(self._comprehension, sizes, names)
+        c = self._comprehension
+        with ISL_LOCK:
+            holds = [python_text(set_to_expr(p.holds), values) for p in c.preconditions]
+            shapes = [_tuple_text(c.tensors[name].extents, values) for name in names]
+        if narrowings(c):  # they depend on the ranges of indices
+            holds.append(f"fits({_tuple_of(values[name] for name in c.sizes)})")
+        found = f"({_tuple_of(values[name] for name in integers)}, {_tuple_of(shapes)})"
+        text = f"{found} if {' and '.join((guard, *holds))} else None"
+        return _function(text, "s", fits=self._fits)
+
+    def _fits(self, sizes: Values) -> bool:
+        """Return whether what becomes an int32 fits at *sizes*, in order."""
+        try:
+            self(dict(zip(self._comprehension.sizes, sizes, strict=True)))
+        except TCError:
+            return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +123,6 @@ class _Compiled:
     origins: Mapping[str, Evaluator]
     shapes: Mapping[str, Evaluator]
     narrowings: tuple[Narrowing, ...]
-
-    def shapes_at(
-        self, c: Comprehension, sizes: Mapping[str, int], names: Collection[str]
-    ) -> Shapes:
-        if self.narrowings:  # they depend on the ranges of indices
-            return self.at(c, sizes).shapes
-        values = [sizes[name] for name in c.sizes]
-        self._require(c, values, sizes)
-        return {name: self.shapes[name](values) for name in names}
 
     def _require(self, c: Comprehension, values: Values, sizes: Mapping[str, int]) -> None:
         if self.holds(values):
@@ -141,8 +150,7 @@ def _compiled(c: Comprehension) -> _Compiled:
     places = {name: f"v[{position}]" for position, name in enumerate(c.sizes)}
 
     def values(functions: Sequence[isl.PwAff]) -> Evaluator:
-        texts = [python_text(to_expr(function), places) for function in functions]
-        return _function(f"({''.join(f'{text}, ' for text in texts)})")
+        return _function(_tuple_text(functions, places))
 
     conditions = [python_text(set_to_expr(p.holds), places) for p in c.preconditions]
     tensors = c.tensors.values()
@@ -159,9 +167,22 @@ def _compiled(c: Comprehension) -> _Compiled:
     )
 
 
-def _function(text: str) -> Evaluator:
-    """Return the function of the sizes' values ``v`` that *text* is, made of numbers alone."""
-    return cast(Evaluator, eval(f"lambda v: {text}", {"__builtins__": {}, "min": min, "max": max}))
+def _tuple_text(functions: Sequence[isl.PwAff], places: Mapping[str, str]) -> str:
+    """Return the tuple of *functions* of sizes, where *places* are the sizes' values."""
+    return _tuple_of(python_text(to_expr(function), places) for function in functions)
+
+
+def _tuple_of(texts: Iterable[str]) -> str:
+    return f"({''.join(f'{text}, ' for text in texts)})"
+
+
+def _function(text: str, argument: str = "v", **known: Any) -> Evaluator:
+    """Return the function of *argument* that *text* is, made of numbers and *known* alone.
+
+    By default the argument is the sizes' values.
+    """
+    names = {"__builtins__": {}, "min": min, "max": max, "len": len, **known}
+    return cast(Evaluator, eval(f"lambda {argument}: {text}", names))
 
 
 def python_text(expr: Expr, places: Mapping[str, str]) -> str:

@@ -9,8 +9,9 @@ of the terms if it is reduced; what both factors depend on are batches.  A merge
 values of a class, the last of its indices fastest.
 
 Legal iff every index has its whole range for any of the others, from 0 on: then all instances are
-there once, and those of one sum are added in any order.  An open size may be the range of the
-slowest index of a class: what the others are does not depend on how many values that has.
+there once, and those of one sum are added in any order.  An open size, or a multiple of one, may be
+the range of the slowest index of a class: what the others are does not depend on how many values
+that has.
 
 After Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3),
 2008, doi:10.1145/1356052.1356053, whose packing the loaders are.
@@ -28,7 +29,7 @@ from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Size
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32
 from tcdsl.poly.accesses import access, box, builder_of, evaluated, guarded_reads
-from tcdsl.poly.isl_utils import dim_bounds, within_bounds
+from tcdsl.poly.isl_utils import dim_bounds, divisor_of, within_bounds
 from tcdsl.poly.scop import Scop, Statement, Storage
 from tcdsl.records import dataclass
 
@@ -37,13 +38,15 @@ from tcdsl.records import dataclass
 class Merged:
     """An index for several, of these extents; the last of them is the fastest.
 
-    If an open *size* is named, the slowest has so many values, of which its extent is the most.
+    If an open *size* is named, the slowest has so many values, or *each* times as many, of which
+    its extent is the most.
     """
 
     name: str
     indices: tuple[str, ...]
     extents: tuple[int, ...]
     size: str = ""
+    each: int = 1
 
     @property
     def extent(self) -> int:
@@ -54,8 +57,8 @@ class Merged:
         """How many values there are: a number, or so many for each of the open size."""
         if not self.size:
             return Const(self.extent, INT32)
-        each = self.extent // next(extent for extent in self.extents if extent > 1)
-        return Binary("*", Const(each, INT32), Size(self.size), INT32)
+        others = self.extent // next(extent for extent in self.extents if extent > 1)
+        return Binary("*", Const(self.each * others, INT32), Size(self.size), INT32)
 
     def values(self) -> dict[str, Expr]:
         """Return each index as a function of the merged one."""
@@ -75,18 +78,18 @@ def merged_index(
     indices: Sequence[str],
     extents: Mapping[str, int],
     taken: Collection[str],
-    sizes: Mapping[str, str] = MappingProxyType({}),
+    sizes: "Mapping[str, tuple[str, int]]" = MappingProxyType({}),
 ) -> Merged:
     """Return one index for *indices*, whose name none of those *taken* has.
 
-    :arg sizes: { index -> the open size that it ends at }.
+    :arg sizes: { index -> the open size that it ends at, and how many times that }.
     """
     several = [index for index in indices if extents[index] > 1] or list(indices[-1:])
     name = "_".join(several) or "one"
     while name in taken and [name] != list(indices):
         name += "_"
-    size = next((sizes[index] for index in several if index in sizes), "")
-    return Merged(name, tuple(indices), tuple(extents[index] for index in indices), size)
+    size, each = next((sizes[index] for index in several if index in sizes), ("", 1))
+    return Merged(name, tuple(indices), tuple(extents[index] for index in indices), size, each)
 
 
 def why_not_merged(statement: Statement) -> str | None:
@@ -119,9 +122,12 @@ def _why_not_whole(statement: Statement) -> str | None:
     return None if whole.is_equal(domain) else "its instances are no product of ranges"
 
 
-def open_ends(statement: Statement) -> dict[str, str] | None:
-    """Return { index -> the open size that it ends at }, None if one ends elsewhere."""
-    domain, found = statement.domain, dict[str, str]()
+def open_ends(statement: Statement) -> dict[str, tuple[str, int]] | None:
+    """Return { index -> the open size that it ends at, and how many times that }.
+
+    None if one ends elsewhere.
+    """
+    domain, found = statement.domain, dict[str, tuple[str, int]]()
     for dim, index in enumerate(statement.indices):
         _, end = dim_bounds(domain, dim, domain.params())
         if isinstance(end, int):
@@ -133,13 +139,17 @@ def open_ends(statement: Statement) -> dict[str, str] | None:
     return found
 
 
-def _size_of(end: isl.PwAff, context: isl.Set) -> str | None:
-    """Return the name of the size that *end* is in *context*, None if it is none."""
+def _size_of(end: isl.PwAff, context: isl.Set) -> tuple[str, int] | None:
+    """Return of which size *end* is a multiple in *context*, and which, None if it is of none."""
     local = isl.LocalSpace.from_space(context.get_space())
     for place in range(context.dim(isl.dim_type.param)):
-        size = isl.PwAff.from_aff(isl.Aff.var_on_domain(local, isl.dim_type.param, place))
-        if context.is_subset(end.eq_set(size)):
-            return context.get_dim_name(isl.dim_type.param, place)
+        size = isl.Aff.var_on_domain(local, isl.dim_type.param, place)
+        each = divisor_of(end)  # of a multiple what it is multiplied by
+        multiple = isl.PwAff.from_aff(size.scale_val(isl.Val.int_from_si(size.get_ctx(), each)))
+        if context.is_subset(end.eq_set(multiple)):
+            name = context.get_dim_name(isl.dim_type.param, place)
+            assert name is not None, "parameters have names"
+            return name, each
     return None
 
 

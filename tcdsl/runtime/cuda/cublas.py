@@ -209,6 +209,10 @@ class ProductStep:
         """Return the step itself: it has no grid."""
         return self
 
+    def launch_at(self, integers: Sequence[int], values: Values, stream: int) -> None:
+        """Launch as it is: programs with one have no open sizes."""
+        self.launch(values, stream)
+
     def prepared(self, values: Values) -> Prepared:
         """Return the product at *values*, addresses, on the default stream."""
         return self.launch, (values, libcuda.DEFAULT_STREAM)

@@ -13,7 +13,7 @@ Whoever made an array has imported its library, so it is looked up and never imp
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from operator import attrgetter, methodcaller
 from typing import Any, Protocol, TypeAlias
 
@@ -25,6 +25,7 @@ from tcdsl.runtime.cuda.device import Context
 from tcdsl.runtime.cuda.dlpack import DeviceArray
 from tcdsl.runtime.cuda.state import state_of
 
+_KEPT_MAKERS = 64
 _PER_THREAD = 2  # CU_STREAM_PER_THREAD; 1 and None stand for the default stream
 
 
@@ -54,7 +55,7 @@ class Library(Protocol):
     def maker_of(self, dtype: DType, context: Context) -> MakerOf:
         """Return { shape -> what makes new dense arrays of it, given the first of the call }.
 
-        The first call at new sizes waits for the latter to be made.
+        Calls of code with open sizes wait for the latter to be made.
         """
 
     def memory(self, size_bytes: int, context: Context) -> tuple[Any, int] | None:
@@ -183,7 +184,8 @@ class _Pycuda:
         return _default_stream
 
     def maker_of(self, dtype: DType, context: Context) -> MakerOf:
-        return lambda shape: self._maker(shape, dtype, context)
+        # The last ones are kept: each begins with the constructor, which takes as long as a launch.
+        return lru_cache(_KEPT_MAKERS)(lambda shape: self._maker(shape, dtype, context))
 
     def _maker(self, shape: tuple[int, ...], dtype: DType, context: Context) -> Maker:
         array, kind, usual = self._gpuarray.GPUArray, dtype.numpy, self._driver.mem_alloc
@@ -203,7 +205,6 @@ class _Pycuda:
                 x = array(shape, kind, allocator, gpudata=memory)
                 known.update({name: value for name, value in vars(x).items() if name != "gpudata"})
                 return x
-            # The constructor takes as long as a launch, to find the same each time.
             x = new(array)
             x.__dict__ = attributes = known.copy()
             attributes["gpudata"], attributes["allocator"] = memory, allocator

@@ -5,7 +5,10 @@ each array that a kernel is called on; the last ones are kept.
 """
 
 import ctypes
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
+from tcdsl.codegen.cuda.counts import largest
 from tcdsl.codegen.cuda.source import TFLOAT32, TensorMap
 from tcdsl.runtime.cuda import libcuda
 
@@ -28,15 +31,28 @@ class MapEncoder:
 
     def __init__(self, map_: TensorMap) -> None:
         self._map = map_
-        self._known: dict[int, bytes] = {}
+        self._known: dict[Hashable, bytes] = {}
 
     def __call__(self, address: int) -> bytes:
         """Return the map's bytes for an array at *address*."""
         found = self._known.get(address)
+        return self._learnt(address, self._map, address) if found is None else found
+
+    def at(self, integers: Sequence[int], address: int) -> bytes:
+        """Return the bytes for an array at *address* at the open sizes among *integers*."""
+        if not self._map.counts:
+            return self(address)
+        sizes = tuple([largest(counts, integers) for counts in self._map.counts])
+        key = address, sizes
+        found = self._known.get(key)
         if found is None:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            found = self._known[address] = encoded(self._map, address)
+            found = self._learnt(key, replace(self._map, sizes=sizes, counts=()), address)
+        return found
+
+    def _learnt(self, key: Hashable, map_: TensorMap, address: int) -> bytes:
+        if len(self._known) >= _KEPT:
+            self._known.clear()
+        found = self._known[key] = encoded(map_, address)
         return found
 
 

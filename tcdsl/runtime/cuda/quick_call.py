@@ -10,7 +10,7 @@ reported a fault, a number is out of range, memory is needed while a graph is ca
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from tcdsl.errors import FORKED
 from tcdsl.lang.types.dtypes import BOOL, DType
@@ -20,16 +20,15 @@ from tcdsl.runtime.cuda.libraries import Library
 from tcdsl.runtime.cuda.module import Loaded
 from tcdsl.runtime.cuda.operands import Operand
 from tcdsl.runtime.cuda.outputs import Outputs
-from tcdsl.runtime.cuda.steps import Prepared, Raw, Values
+from tcdsl.runtime.cuda.steps import Prepared, Raw
 from tcdsl.runtime.selection import Select, selector
-from tcdsl.runtime.warm_path import WarmCall, output_signature
+from tcdsl.runtime.warm_path import MISSING, WarmCall, output_signature
 from tcdsl.settings import reader
 
 _FORMATS: Mapping[str, str] = {
     "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "uint8": "B",
     "uint16": "H", "uint32": "I", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d",
 }  # fmt: skip
-_SLOWLY: Final = object()  # what _run returns where it has done nothing
 _KNOWN = 64  # combinations of addresses that one signature remembers
 _debug_setting = reader("TCDSL_DEBUG")
 
@@ -48,7 +47,10 @@ def packer(dtype: DType, found: DType) -> Callable[[Any], bytes] | None:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """What a launch is given: inputs and outputs in some *order*, then the numbers of *tail*."""
+    """What a launch is given: inputs and outputs in some *order*, then the numbers of *tail*.
+
+    These are the address of the fault record, and the open sizes.
+    """
 
     order: Sequence[int]
     tail: Sequence[int]
@@ -58,8 +60,8 @@ class QuickCall(WarmCall):
     """The launches of a :class:`~tcdsl.runtime.cuda.call.DeviceCall` whose arguments are direct.
 
     It is written for speed: what a call can know before is an attribute, what is only called here
-    is no function of its own, and no ``zip`` is given ``strict``, which takes 0.3 us.  It has no
-    slots: an instance's dictionary is copied at once (:meth:`at`).
+    is no function of its own, and no ``zip`` is given ``strict``, which takes 0.3 us.  What has
+    no underscore serves calls at other open sizes, too (``sized_calls.py``).
     """
 
     def __init__(
@@ -79,72 +81,54 @@ class QuickCall(WarmCall):
         self._handle = loaded.context.handle
         stream = library.stream_source(loaded.context.ordinal)
         assert stream is not None
-        self._stream = stream
+        self.stream = stream
         self._state = loaded.state
         self._records = loaded.state.faults.records
         self._error = loaded.driver_error
-        self._numbers = [
+        self.numbers = [
             (n, packer(operand.dtype, operand.spec.dtype))
             for n, operand in enumerate(operands)
             if operand.spec.is_number
         ]
-        self._pointers = library.pointers
+        self.pointers = library.pointers
         arrays = [n for n, o in enumerate(operands) if not o.spec.is_number]
         self._arrays = selector(arrays)
         self._first = arrays[0] if arrays else None
-        self._maker_of, self._makers, self._fitting = (
-            outputs.maker_of, outputs.makers, outputs.fitting,
-        )  # fmt: skip
-        self._may_be_fresh = not outputs.results.needed and not any(o.is_updated for o in operands)
+        self._maker_of, self._makers = outputs.maker_of, outputs.makers
+        self._fitting = outputs.fitting
+        self.may_be_fresh = not outputs.results.needed and not any(o.is_updated for o in operands)
         self._outputs = [
             (output.spec.size_bytes, _reaches(operands, output.name)) for output in outputs.outputs
         ]
         self._workspace_bytes, self._offsets = loaded.workspace_bytes, loaded.offsets
         self._has_tickets = manifest.has_tickets
         self._n_addresses = len(operands) + len(outputs.outputs) + len(self._offsets)
-        self._tail = tuple(slots.tail)
-        self._selects = [
+        self._tail, self.fault = tuple(slots.tail), slots.tail[0]
+        self.selects = [
             _select(step.positions, slots.order, len(operands), outputs) for step in loaded.steps
         ]
-        self._prepares = self._prepared()
+        self._prepares = [(s.prepared, select) for s, select in zip(loaded.steps, self.selects)]  # noqa: B905
         self._raw: list[tuple[Raw, Select]] | None = None
         # By the addresses of inputs and outputs, which are apart (and then of the workspace): the
         # launches with their parameters.  Most programs call on few arrays, again and again.
         self._known: dict[tuple[int, ...], list[Prepared]] = {}
-
-    def _prepared(self) -> list[tuple[Callable[[Values], Prepared], Select]]:
-        return [(s.prepared, select) for s, select in zip(self._loaded.steps, self._selects)]  # noqa: B905
-
-    def at(
-        self, loaded: Loaded, shapes: Sequence[tuple[int, ...]], sizes: Sequence[int]
-    ) -> "QuickCall":
-        """Return the call with kernels *loaded* for other open *sizes*, results of *shapes*.
-
-        The long way, which knows about ``out=``, is still to be told: see :meth:`become_slow`.
-        """
-        found = QuickCall.__new__(QuickCall)
-        found.__dict__ = self.__dict__.copy()
-        found._loaded, found._raw, found._known = loaded, None, {}
-        found._makers = [make(shape) for make, shape in zip(self._maker_of, shapes)]  # noqa: B905
-        found._fitting, found._outputs = [{} for _ in shapes], []
-        found._workspace_bytes, found._offsets = loaded.workspace_bytes, loaded.offsets
-        found._tail = (self._tail[0], *sizes)
-        found._prepares = found._prepared()
-        return found
-
-    def become_slow(self, slowly: Callable[[Sequence[Any], Any], Any]) -> None:
-        """Go the long way by *slowly*."""
-        self._slowly = slowly
-
-    def become(self, other: "QuickCall") -> None:
-        """Go the way of *other*, the same call made in full, where arrays are given for results."""
-        self._fitting, self._outputs, self._slowly = other._fitting, other._outputs, other._slowly
 
     def run(self, args: Sequence[Any], out: Any = None, addresses: Any = None) -> Any:
         """Launch on *args*, and return the outputs in arrays of their library.
 
         :arg addresses: those of *args*, all of them arrays, in a list, if they are known.
         """
+        if self.has_obstacle():
+            return self._slowly(args, out)
+        if self.numbers:
+            stream = self.stream()
+            result = self.with_numbers(args, stream, lambda p: self._run(args, p, out, stream))
+        else:
+            result = self._run(args, addresses or self.pointers(args), out, self.stream())
+        return self._slowly(args, out) if result is MISSING else result
+
+    def has_obstacle(self) -> bool:
+        """Return whether a call goes the long way whatever its arguments are."""
         if device.in_forked_child:
             raise FORKED()
         try:
@@ -154,60 +138,64 @@ class QuickCall(WarmCall):
         is_elsewhere = self._context_of(place[1]) or place[0].value != self._handle
         libcuda.places.append(place)
         if is_elsewhere or _debug_setting() is not None:
-            return self._slowly(args, out)
-        for record in self._records:
+            return True
+        for record in self._records:  # noqa: SIM110 (a generator takes longer than its records)
             if record.words[0]:
-                return self._slowly(args, out)
-        if self._numbers:
-            result = self._run_with_numbers(args, out, self._stream())
-        else:
-            result = self._run(args, addresses or self._pointers(args), out, self._stream())
-        return self._slowly(args, out) if result is _SLOWLY else result
+                return True
+        return False
 
-    def _run_with_numbers(self, args: Sequence[Any], out: Any, stream: int) -> Any:
+    def fresh(self, args: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+        """Return new results of *shapes*."""
+        like = None if self._first is None else args[self._first]
+        return [make(shape)(like) for make, shape in zip(self._maker_of, shapes)]  # noqa: B905
+
+    def with_numbers(
+        self, args: Sequence[Any], stream: int, run: Callable[[list[int]], Any]
+    ) -> Any:
+        """Return what *run* does with all pointers, those of numbers among them."""
         if stream and libcuda.is_capturing(stream):
-            return _SLOWLY
-        pointers = self._pointers(self._arrays(args))
+            return MISSING
+        pointers = self.pointers(self._arrays(args))
         scalars = self._state.scalars
         scalars.lock.acquire()  # until the launch: the slots are written anew later
         try:
-            for position, pack in self._numbers:
+            for position, pack in self.numbers:
                 assert pack is not None
                 try:
                     value = pack(args[position])
                 except (struct.error, OverflowError, TypeError, ValueError):
-                    return _SLOWLY
+                    return MISSING
                 pointers.insert(position, scalars.address_of(value, stream))
-            return self._run(args, pointers, out, stream)
+            return run(pointers)
         finally:
             scalars.lock.release()
 
     def _run(self, args: Sequence[Any], pointers: list[int], out: Any, stream: int) -> Any:
-        """Launch on the inputs at *pointers*, or return _SLOWLY."""
+        """Launch on the inputs at *pointers*, or return MISSING."""
         if out is None:
-            if not self._may_be_fresh:
-                return _SLOWLY
+            if not self.may_be_fresh:
+                return MISSING
             like = None if self._first is None else args[self._first]
             objects: Sequence[Any] = [make(like) for make in self._makers]
         else:
             objects = out if type(out) is tuple else (out,)
             fitting = self._fitting
             if len(objects) != len(fitting):
-                return _SLOWLY
+                return MISSING
             for position, x in enumerate(objects):
                 if output_signature(x) not in fitting[position]:
-                    return _SLOWLY
-        addresses = self._pointers(objects)
+                    return MISSING
+        addresses = self.pointers(objects)
         arrays = (*pointers, *addresses)
         launches = self._known.get(arrays)
         if launches is None:
             # All signatures are known here, so that only the addresses vary.
             if out is not None and not self._are_apart(pointers, addresses):
-                return _SLOWLY
+                return MISSING
             launches = self._learned(arrays)
         if self._workspace_bytes:
             if stream and libcuda.is_capturing(stream):
-                return _SLOWLY
+                return MISSING
             self._launch_with_workspace(arrays, stream)
         elif stream:
             self._launch_raw((*arrays, *self._tail), stream)
@@ -274,7 +262,7 @@ class QuickCall(WarmCall):
             kernel.launch(select(slots), stream)
 
     def _load_raw(self) -> list[tuple[Raw, Select]]:
-        self._raw = list(zip(self._loaded.raw_kernels(), self._selects, strict=True))
+        self._raw = list(zip(self._loaded.raw_kernels(), self.selects, strict=True))
         return self._raw
 
 

@@ -9,6 +9,7 @@ memset takes any stream.
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
 from tcdsl.codegen.cuda.source import Dim3, Launch, Memset
@@ -56,6 +57,7 @@ class Step:
         self.launch_kernel: Callable[..., None] = function._launch_kernel
         self.format = struct.Struct("=" + formats)
         self.encoders = _encoders(launch)
+        self.shape_at = launch.shape_function()
         self.positions = tuple(positions)
         self.select = selector(positions)
 
@@ -86,6 +88,11 @@ class Step:
         parameters = self.format.pack(*values)
         return self.launch_kernel, (self.grid, self.block, parameters, self.shared, None)
 
+    def launch_at(self, integers: Sequence[int], values: Values, stream: int) -> None:
+        """Launch at the open sizes among *integers*, on the default stream."""
+        grid, shared = self.shape_at(integers)
+        self.launch_kernel(grid, self.block, self.format.pack(*values), shared, None)
+
 
 def _encoders(launch: Launch) -> dict[int, MapEncoder]:
     """Return { number of a parameter -> what encodes its map }."""
@@ -100,12 +107,13 @@ def _encoders(launch: Launch) -> dict[int, MapEncoder]:
 class Record:
     """The memory of one launch: its shape and stream, its parameters, and references to these.
 
-    Its shape is that of *step*, the last that was launched with it.  Parameters are packed one
+    Its shape is that of *step*, the last that was launched with it; None: of some open sizes.
+    Parameters are packed one
     after another, or (*pointers*) each told where it is: maps lie where the driver wants them,
     which it alone knows; and for cooperative launches.
     """
 
-    step: Step
+    step: Step | None
     config: libcuda.LaunchConfig
     buffer: Any
     size: ctypes.c_size_t
@@ -153,10 +161,28 @@ class RawKernel:
         if record.step is not step:
             record.step, config = step, record.config
             config.grid, config.shared_bytes = step.grid, step.shared
+        if self._encoders:
+            self._encode(record.buffer, [e(values[n]) for n, e in self._encoders.items()])
+        self._launch_with(record, values, stream)
+
+    def launch_at(self, integers: Sequence[int], values: Values, stream: int) -> None:
+        """Launch at the open sizes among *integers*."""
+        record = self._idle_record()
+        record.step, config = None, record.config
+        config.grid, config.shared_bytes = self._step.shape_at(integers)
+        if self._encoders:
+            maps = [e.at(integers, values[n]) for n, e in self._encoders.items()]
+            self._encode(record.buffer, maps)
+        self._launch_with(record, values, stream)
+
+    def _idle_record(self) -> Record:
+        with suppress(IndexError):
+            return self._free.pop()
+        return self._new_record()
+
+    def _launch_with(self, record: Record, values: Values, stream: int) -> None:
         record.config.stream = stream
         self._pack_into(record.buffer, 0, *values)
-        if self._encoders:
-            self._encode(record.buffer, values)
         status = self._launch(
             record.config_reference, self._function, record.pointers, record.extra
         )
@@ -164,11 +190,11 @@ class RawKernel:
         if status != 0:
             raise libcuda.error_of(status, "cuLaunchKernel")
 
-    def _encode(self, buffer: Any, values: Values) -> None:
-        """Write the maps of the arrays at *values* behind the packed parameters."""
-        for place, (number, encode) in enumerate(self._encoders.items()):
+    def _encode(self, buffer: Any, maps: Sequence[bytes]) -> None:
+        """Write the *maps* behind the packed parameters."""
+        for place, encoded in enumerate(maps):
             start = self._step.format.size + MAP_BYTES * place
-            buffer[start : start + MAP_BYTES] = encode(values[number])
+            buffer[start : start + MAP_BYTES] = encoded
 
     def _new_record(self) -> "Record":
         step, size_bytes = self._step, self._step.format.size
@@ -226,6 +252,10 @@ class MemsetStep:
         if status != 0:
             raise libcuda.error_of(status, self._call)
 
+    def launch_at(self, integers: Sequence[int], values: Values, stream: int) -> None:
+        """Fill at *values*: what is filled has no open size."""
+        self.launch(values, stream)
+
 
 class StreamStep(Protocol):
     """A step on any stream that is no kernel of ours."""
@@ -240,6 +270,8 @@ class StreamStep(Protocol):
     def prepared(self, values: Values) -> Prepared: ...
 
     def launch(self, values: Values, stream: int) -> None: ...
+
+    def launch_at(self, integers: Sequence[int], values: Values, stream: int) -> None: ...
 
 
 AnyStep: TypeAlias = Step | RawKernel | StreamStep

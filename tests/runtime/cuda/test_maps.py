@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tcdsl.codegen.cuda.counts import Count
 from tcdsl.codegen.cuda.source import TensorMap
 from tcdsl.runtime.cuda import libcuda, maps
 from tcdsl.runtime.cuda.maps import MAP_BYTES, MapEncoder, encoded
@@ -61,3 +62,15 @@ def test_each_array_has_its_own_map(
     for address in (4096, 1024):
         assert encode(address)[:8] == address.to_bytes(8, "little")
     assert len(told) == 4
+
+
+def test_a_map_of_open_sizes_has_those_of_the_call(told: list[tuple[Any, ...]]) -> None:
+    rows = (Count(1, 0, ((1, 0),)),)
+    counts = (Count(1, 200, ()),), rows, (Count(1, 5, ()),)
+    encode = MapEncoder(TensorMap(MAP.dtype, MAP.sizes, MAP.strides, MAP.box, counts))
+    for size in (20, 36, 20):
+        assert encode.at([size], 1024)[:8] == (1024).to_bytes(8, "little")
+    assert [list(each[3]._obj) for each in told] == [[200, 20, 5], [200, 36, 5]]
+    fixed = MapEncoder(MAP)
+    assert [fixed.at([size], 2048)[:2] for size in (20, 36)] == [bytes([0, 8])] * 2
+    assert len(told) == 3

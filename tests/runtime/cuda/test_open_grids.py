@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.codegen.cuda.counts import Count, SharedCount
+from tcdsl.codegen.cuda.counts import Count, Room, SharedCount
 from tcdsl.codegen.cuda.source import CudaSource, Launch, Overlap, Parameter, ParameterKind
 from tcdsl.executable import cuda as cuda_executable
 from tcdsl.runtime.cuda import libraries
+from tcdsl.runtime.warm_path import MISSING
 
 Make = Callable[..., Any]
 DOUBLE = "def f(float(B,N) x) -> (y) { y(b,n) = 2 * x(b,n) }"
@@ -107,13 +108,40 @@ def test_calls_at_new_sizes_are_not_made_in_full(
         found = f(gpuarray(array(size)), options=OPTIONS).get()
         np.testing.assert_array_equal(found, 2 * array(size))
     assert fake.grids == [(n, 1, 1) for n in (5, 16, 5, 10, 5)]
-    assert full_calls == [(17, 3)]
+    assert fake.shared == [1000 + 16 * n for n in (5, 16, 5, 10, 5)]
+    assert full_calls == [(17, 3)] and len(f._runs) == 1, "nothing is kept of a size"
     # Another class of sizes, and options, are code of their own.
     f(gpuarray(array(300)), options=OPTIONS)
     f(gpuarray(array(17)), options=tcdsl.Options(dynamic_sizes=("B",), fast_math=True))
     f(gpuarray(array(301)), options=OPTIONS)
     f(gpuarray(array(18)), options=OPTIONS)
     assert full_calls == [(17, 3), (300, 3), (17, 3)]
+
+
+def test_compiled_code_makes_no_full_call_at_new_sizes_either(
+    f: Any, gpuarray: Make, fake: Any, full_calls: list[Any]
+) -> None:
+    exe = f.compile(gpuarray(array(17)), options=OPTIONS)
+    for size in (17, 20, 64):
+        np.testing.assert_array_equal(exe(gpuarray(array(size))).get(), 2 * array(size))
+    assert full_calls == [(17, 3)] and fake.grids == [(n, 1, 1) for n in (5, 5, 16)]
+    with pytest.raises(tcdsl.ShapeError, match="3 in this code"):
+        exe(gpuarray(np.zeros((20, 4), "f4")))
+
+
+def test_another_stream_has_the_grid_of_each_size(
+    f: Any, gpuarray: Make, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(libraries._Pycuda, "stream_source", lambda library, ordinal: lambda: SIDE)
+    monkeypatch.setattr(libraries._Pycuda, "stream", lambda *args: SIDE)
+    f(gpuarray(array(17)), options=OPTIONS)
+    y = gpuarray(np.zeros((17, 3), "f4"))
+    for size in (20, 17, 60):
+        found = f(gpuarray(array(size)), options=OPTIONS).get()
+        np.testing.assert_array_equal(found, 2 * array(size))
+        f(gpuarray(array(17)), out=y, options=OPTIONS)  # by the first call, with its grid
+    assert fake.grids == [(n, 1, 1) for n in (5, 5, 5, 5, 5, 15, 5)]
+    assert {stream for _, stream, _ in fake.launched} == {SIDE}
 
 
 def test_results_are_given_at_new_sizes(
@@ -144,8 +172,8 @@ def test_parts_of_an_array_have_their_own_grids(f: Any, gpuarray: Make, fake: An
 @pytest.mark.parametrize("shape", [(30, 4), (0, 3), (20,), (20, 3, 1)])
 def test_other_shapes_go_the_long_way(f: Any, gpuarray: Make, shape: tuple[int, ...]) -> None:
     f(gpuarray(array(17)), options=OPTIONS)
-    known = [calls for own in f._sized.values() for calls in own]
-    assert known and all(calls.run_at([shape]) is None for calls in known if len(shape) == 2)
+    known = [calls for own in f._calls._sized.values() for calls in own]
+    assert known and all(calls.run([shape], (), None) is MISSING for calls in known)
     if len(shape) != 2:
         with pytest.raises(tcdsl.ShapeError):
             f(gpuarray(np.zeros(shape, "f4")), options=OPTIONS)
@@ -163,7 +191,7 @@ def test_what_does_not_hold_at_a_new_size_is_said(compiles: Make, gpuarray: Make
         f(gpuarray(array(51)), z, options=OPTIONS)
 
 
-def test_calls_with_numbers_are_made_in_full(
+def test_calls_with_numbers_have_new_sizes_too(
     compiles: Make, at: Make, gpuarray: Make, full_calls: list[Any]
 ) -> None:
     """A number has no entry of extents: the second size of such a definition raised ValueError."""
@@ -179,7 +207,35 @@ def test_calls_with_numbers_are_made_in_full(
     compiles(CudaSource("", frozenset(), (launch,), 0, (), (("B", -1),)), kernel)
     text = "def f(float a, float(B,N) x) -> (y) { y(b,n) = a * x(b,n) }"
     f = tcdsl.define(text).f
-    for rows in (17, 20, 100):
+    for rows in (17, 20, 64):
         found = f(2.0, gpuarray(array(rows)), options=OPTIONS).get()
         np.testing.assert_array_equal(found, 2 * array(rows))
-    assert full_calls == [(17, 3), (20, 3), (100, 3)]
+    assert full_calls == [(17, 3)]
+
+
+@pytest.mark.parametrize("stream", [0, SIDE])
+def test_the_workspace_is_as_large_as_each_size_needs(
+    stream: int, compiles: Make, gpuarray: Make, fake: Any, full_calls: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Of two scratch arrays the second begins where the first ends at the sizes of the call."""
+    monkeypatch.setattr(libraries._Pycuda, "stream_source", lambda *args: lambda: stream)
+    monkeypatch.setattr(libraries._Pycuda, "stream", lambda *args: stream)
+    kind = ParameterKind.SCRATCH
+    x, y = (Parameter(f"float *{name}", ParameterKind.ARRAY, name) for name in "xy")
+    t, u = (Parameter(f"float *t{offset}", kind, "t", offset) for offset in (0, 16384))
+    size = Parameter("const int64_t B", ParameterKind.INTEGER, "B", 0)
+    rows = (Count(1, 0, ((1, 0),)),)
+    room = [Room(offset, 16384, 4, (rows, (Count(1, 64, ()),))) for offset in (0, 16384)]
+    launch = Launch("tc_k0", (64, 1, 1), (32, 1, 1), 0, (x, t, u, y, size), "S0")
+    seen = []
+    source = CudaSource("", frozenset(), (launch,), 32768, (), (("B", -1),), rooms=tuple(room))
+    compiles(source, lambda values: seen.append((values[2] - values[1], values[4])))
+    f = tcdsl.define(DOUBLE).f
+    for rows_ in (17, 20, 64, 20):
+        f(gpuarray(array(rows_)), options=OPTIONS)
+    assert seen == [(256 * n, n) for n in (17, 20, 64, 20)] and full_calls == [(17, 3)]
+    if stream:
+        fake.capturing.add(stream)
+        with pytest.raises(tcdsl.LaunchError, match="being captured"):
+            f(gpuarray(array(30)), options=OPTIONS)
