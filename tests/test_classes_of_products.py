@@ -43,7 +43,7 @@ CLASSES = {
         y(a,h,s,b,f,p) +=! wide(x(b,a,1[h,p|c,l])) * w(a,b,2[c,l|f,s]) }""",
     "result transposed": """T(1[M|K]) x, T(2[K|N]) w) -> (y) {
         y(n,m) +=! wide(x(1[m|k])) * w(2[k|n]) }""",
-    "a vector": "T(1[M|K]) x, T(2[K|B]) w) -> (y) { y(m) +=! wide(x(1[m|k])) * w(2[k|1]) }",
+    "a vector": "T(1[M|K]) x, T(2[K|B]) w) -> (y) { y(m) +=! wide(x(1[m|k])) * w(2[k|0]) }",
     "an update": """T(1[M|K]) x, T(2[K|N]) w, float(M,N) y) -> (y) {
         y(m,n) += x(1[m|k]) * w(2[k|n]) }""",
     # --- other subscripts -----------------------------------------------------------------------
@@ -193,7 +193,7 @@ def program(name: str, kind: Type, turned: str, sizes: Sizes) -> tuple[str, list
 
     source = re.sub(r"([12])\[([^][|]*)\|([^][|]*)\]", dims, kind.source(name))
     source = re.sub(r"#([A-Z])", lambda size: str(sizes[size[1]]), source)
-    extents = {**sizes, "M_3": sizes["M"] + 3, "K_2": sizes["K"] + 2, "1": 1}
+    extents = {**sizes, "M_3": sizes["M"] + 3, "K_2": sizes["K"] + 2}
     extents |= {"M2": 2 * sizes["M"] + 1, "K2": 2 * sizes["K"]}
     inputs: list[Any] = []
     for dtype, axes, tensor in re.findall(r"(\w+)\(([\w,]+)\) (\w+)", source.partition(" ->")[0]):
