@@ -3,13 +3,14 @@
     python benchmarks/computed_operands.py                      every form at its first size
     python benchmarks/computed_operands.py relu int8 --size 4096x4096x4096
 
-A size is M x N x K.  Of each form: microseconds of ours, of torch.compile, and, where it has other
-kernels, of ours with factors computed where they are multiplied (``plan/rewrites.OF_FACTORS`` left
-out), of ours with operands in registers wherever they may be, and nowhere, of ours with a kernel
-for each product, and of ours with several products in one kernel wherever it may have them; and
-ratios of these to ours.  Forms of quantised weights have another peer: the product of bfloat16
-weights, as ``torch.mm`` has it.  Results are compared with float64; the
-second-level cache is written over before each call; times are medians of calls that take turns.
+A size is M x N x K; of a convolution M pixels, in images of 56 x 56.  Of each form: microseconds of
+ours, of torch.compile, and, where it has other kernels, of ours with factors computed where they
+are multiplied (``plan/rewrites.OF_FACTORS`` left out), of ours with operands in registers wherever
+they may be, and nowhere, of ours with a kernel for each product, and of ours with several products
+in one kernel wherever it may have them; and ratios of these to ours.  Forms of quantised weights
+have another peer: the product of bfloat16 weights, as ``torch.mm`` has it.  Results are compared
+with float64; the second-level cache is written over before each call; times are medians of calls
+that take turns.
 """
 
 import argparse
@@ -85,6 +86,20 @@ FORMS: dict[str, Form] = {
         "{ y(m,n) +=! (k <= m ? x(m,k) : 0.0) * w(k,n) }",
         lambda m, n, k: [dense(m, k), dense(k, n)],
         lambda x, w: torch.tril(x) @ w,
+    ),
+    "int8 relu": (
+        "int8(M,K) x, int8(N,K) w) -> (int32(M,N) y) { y(m,n) +=! relu(x(m,k)) * w(n,k) }",
+        lambda m, n, k: [small_integers(m, k), small_integers(n, k)],
+        lambda x, w: torch._int_mm(torch.relu(x), w.T),
+    ),
+    "int8 padded": (
+        "int8(I,H,V,C) x, int8(F,3,3,C) w) -> (int32(I,H,V,F) y) { y(i,h,v,f) +=! "
+        "(h + r >= 1 && h + r - 1 < H && v + s >= 1 && v + s - 1 < V"
+        " ? x(i, h + r - 1, v + s - 1, c) : 0) * w(f,r,s,c) where h in 0:H, v in 0:V }",
+        lambda m, n, k: [small_integers(-(-m // 56**2), 56, 56, k), small_integers(n, 3, 3, k)],
+        lambda x, w: torch.nn.functional.conv2d(
+            x.permute(0, 3, 1, 2).float(), w.permute(0, 3, 1, 2).float(), padding=1
+        ).permute(0, 2, 3, 1).int(),
     ),
     "two products": (
         "bfloat16(M,K) x, bfloat16(K,N) w, bfloat16(M,K) u, bfloat16(K,N) v) -> "

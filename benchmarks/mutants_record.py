@@ -13,6 +13,25 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 RECORD, PAGE = ROOT / "benchmarks" / "mutants_record.jsonl", ROOT / "docs" / "mutants.md"
 SHORT, SLOW = "short", "slow"  # the README's line, and what it leaves out for its time
+# What a product on tensor cores consists of, and the files that make it.
+_OF_PRODUCTS = {
+    "pipelines: copies, stages, events": (
+        "schedule/pipelines.py", "schedule/arrivals.py", "strategies/tile_copies.py",
+    ),
+    "phases of barriers": ("codegen/device/cuda/pipeline.cuh",),
+    "boxes and multicast": (
+        "codegen/cuda/boxes.py", "schedule/multicast.py", "poly/bulk_copies.py",
+        "strategies/bulk_tiles.py",
+    ),
+    "swizzles and fragments": (
+        "codegen/device/cuda/mma.cuh", "codegen/device/cuda/wgmma.cuh",
+        "codegen/device/cuda/wgmma_from.cuh", "codegen/cuda/products.py", "strategies/fragments.py",
+    ),
+    "promotion, and parts of factors": (
+        "codegen/device/cuda/wgmma_f32.cuh", "codegen/device/cuda/wgmma_planes.cuh",
+        "rewrites/scop/column_planes.py",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +115,12 @@ def page(defects: Sequence[Defect], known: Mapping[str, Outcome]) -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: |",
         *_summary(defects, known),
         "",
+        "Those of [products on tensor cores](design_products.md#tensor-cores-tile_mma):",
+        "",
+        "| of | defects | run | caught | numbers |",
+        "| --- | ---: | ---: | ---: | --- |",
+        *_of_products(defects, known),
+        "",
         "| # | file | defect | caught by | CPU s | what it said |",
         "| ---: | --- | --- | --- | ---: | --- |",
         *(_row(d, known.get(d.what)) for d in defects),
@@ -118,6 +143,28 @@ def _summary(defects: Sequence[Defect], known: Mapping[str, Outcome]) -> list[st
         numbers = " | ".join(map(str, [len(every), *counts]))
         rows.append(f"| `{name}` | {numbers} | {minutes:.1f} |")
     return rows
+
+
+def _of_products(defects: Sequence[Defect], known: Mapping[str, Outcome]) -> list[str]:
+    rows, total = [], [0, 0, 0]
+    for subject, files in _OF_PRODUCTS.items():
+        every = [d for d in defects if d.file in files]
+        found = [known[d.what] for d in every if d.what in known]
+        counts = [len(every), len(found), sum(o.is_caught for o in found)]
+        total = [one + other for one, other in zip(total, counts, strict=True)]
+        numbers = " | ".join(map(str, counts))
+        rows.append(f"| {subject} | {numbers} | {_ranges([d.number for d in every])} |")
+    return [*rows, f"| all | {' | '.join(map(str, total))} | |"]
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Return "1-3, 7" of 1, 2, 3 and 7."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if not runs or number != runs[-1][-1] + 1:
+            runs.append([])
+        runs[-1].append(number)
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
 def _row(d: Defect, outcome: Outcome | None) -> str:

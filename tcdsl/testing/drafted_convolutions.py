@@ -169,6 +169,11 @@ def _place(name: str, dim: Spatial) -> Axis:
     return Axis(name, Extent(str(size), size))
 
 
+def _reached(name: str, dim: Spatial) -> Axis:
+    """Return the axis of the elements that results along *dim* reach: none, if there are none."""
+    return _place(name, dim) if dim.at.value else Axis(name, Extent("0", 0))
+
+
 def scattered(d: Products) -> None:
     """The same sums, each result adding to the elements that it read; no element is left out."""
     layer = _layer(d, has_pads=False)
@@ -176,7 +181,7 @@ def scattered(d: Products) -> None:
         Spatial(dim.at, dim.tap, min(dim.stride, dim.tap.value), 1, 0) if dim.stride > 1 else dim
         for dim in layer.dims
     )
-    places = tuple(_place(name, dim) for name, dim in zip("xyz", dims, strict=False))
+    places = tuple(_reached(name, dim) for name, dim in zip("xyz", dims, strict=False))
     outer = layer.images + layer.groups + layer.channels
     value = d.product(
         d.operand(layer.images + layer.groups + layer.filters + layer.at), d.operand(layer.weights)

@@ -6,6 +6,9 @@ from math import prod
 import pytest
 
 from tcdsl.testing import contractions
+from tcdsl.testing.draft import Extent
+from tcdsl.testing.drafted_convolutions import Spatial, _reached
+from tcdsl.testing.drafted_products import Axis
 from tcdsl.testing.random_contractions import SMALL
 from tests.conftest import comprehension_of, specialisation_of
 from tests.hunts import Program, drawn
@@ -63,3 +66,10 @@ def most_instances(program: Program) -> int:
     c = comprehension_of(source)
     ranges = specialisation_of(c, [given.shape for given in inputs]).ranges
     return max(prod(len(r) for r in one.values()) for one in ranges)
+
+
+@pytest.mark.parametrize(("results", "elements"), [(0, 0), (1, 3), (4, 9)])
+def test_results_reach_elements_if_there_are_some(results: int, elements: int) -> None:
+    """What no result adds to was given a range, in which nothing is: seed 5342."""
+    at, tap = Axis("h", Extent("H", results)), Axis("r", Extent("R", 3))
+    assert _reached("x", Spatial(at, tap, 2, 1, 0)).value == elements

@@ -14,7 +14,20 @@ from tcdsl.errors import NOT_THE_LIBRARYS
 from tcdsl.lang.comprehension import Binary, Cast, Expr, Load, Operator, Statement
 from tcdsl.lang.ranges.reads import index_names
 from tcdsl.lang.syntax import ast
-from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, DType
+from tcdsl.lang.types.dtypes import (
+    BFLOAT16,
+    FLOAT8_E4M3,
+    FLOAT8_E5M2,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    UINT8,
+    UINT16,
+    DType,
+)
 from tcdsl.lang.types.elaborate import Scope
 
 # Name -> the targets that have it; on others the statement is compiled like any other.
@@ -22,6 +35,11 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {"cublas": ("cuda", "emulate"), "blas
 
 # Types of operands -> of their sums.
 TYPES = {FLOAT32: FLOAT32, FLOAT64: FLOAT64, FLOAT16: FLOAT32, BFLOAT16: FLOAT32}
+# What others are computed in: an error names the operand's type, not that it is converted.
+_NARROW = {
+    *((INT32, narrow) for narrow in (INT8, UINT8, INT16, UINT16)),
+    *((FLOAT32, narrow) for narrow in (FLOAT8_E4M3, FLOAT8_E5M2)),
+}
 
 
 def named_library(stmt: ast.Assign, typed: Statement, scope: Scope) -> str:
@@ -69,6 +87,7 @@ def _holds(dtype: DType, narrow: DType) -> bool:
         dtype == narrow
         or (dtype in (FLOAT32, FLOAT64) and narrow.is_half)
         or ((dtype, narrow) == (FLOAT64, FLOAT32))
+        or (dtype, narrow) in _NARROW
     )
 
 

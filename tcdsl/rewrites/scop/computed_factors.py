@@ -9,12 +9,16 @@
 Tensor cores multiply elements of one type as they lie in memory.  A factor that is not one is
 computed into an array of its own, over the indices that it mentions: of a half type that holds its
 values exactly, if the other factor has one too (relu, masks, signs; int8 and float8 beside
-bfloat16), else of float32, and the other one with it.  Every element is used many times.
+bfloat16), else of float32, and the other one with it.  Of sums of int32 it is int8 or uint8, of
+those of float64 that type.  Every element is used many times.
 
 A window is computed once an element, too: with u = h+r and v = w+s
 
     O(h,w,f) +=! relu(I(h+r,w+s,c)) * K(f,r,s,c)    F(u,v,c) = relu(I(u,v,c))
                                            --->     O(h,w,f) +=! F(h+r,w+s,c) * K(f,r,s,c)
+
+What is 0 around an image is such a factor, (h+r > 0 && .. ? I(h+r-1,..) : 0), if it is neither of a
+half type nor of float32: tiles of those have the zeros (``templates/tile_implicit``).
 
 Legal iff the sum's instances are a box, each index of a factor is a subscript, in one that is
 gathered by, or only in subscripts that are windows, it has far fewer values than the sum has
@@ -26,6 +30,7 @@ from dataclasses import replace
 from math import frexp, isinf, prod
 
 import islpy as isl
+import numpy as np
 
 from tcdsl.lang.comprehension import (
     Binary,
@@ -38,11 +43,21 @@ from tcdsl.lang.comprehension import (
     Operator,
     Select,
     Unary,
+    children,
     walk,
 )
 from tcdsl.lang.fresh_names import fresh_name
-from tcdsl.lang.rewrite import rewrite
-from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT16, FLOAT32, INT8, UINT8, DType
+from tcdsl.lang.rewrite import with_operands
+from tcdsl.lang.types.dtypes import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT8,
+    INT32,
+    UINT8,
+    DType,
+)
 from tcdsl.lang.types.dtypes import Kind as TypeKind
 from tcdsl.poly.accesses import Bounds, box, builder_of
 from tcdsl.poly.isl_utils import constant_bounds, points_of_box
@@ -50,11 +65,15 @@ from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import assignment, with_own_reads
 from tcdsl.rewrites.scop.caching import insertion
+from tcdsl.rewrites.scop.materialisation import linear
 from tcdsl.rewrites.scop.packing import factor_of
+from tcdsl.rewrites.scop.remainders import of_linear
 from tcdsl.rewrites.scop.repacking import LEAST_USES, wide_strides
 
 # Of a type: bits of a number, the least and greatest exponents of normal ones, from 1/2 on.
 _NUMBERS = {BFLOAT16: (8, -125, 128), FLOAT16: (11, -13, 16), FLOAT32: (24, -125, 128)}
+_SUMS = (FLOAT32, INT32, FLOAT64)  # that tensor cores make
+_SELECTING = ("max", "min", "relu")  # an argument, or 0
 _PICKING = ("fmax", "fmin", "fabs", "relu", "max", "min", "abs")  # an argument, or its negation
 
 
@@ -70,8 +89,22 @@ class Computed:
     @property
     def value(self) -> Expr:
         """The factor as a function of the dimensions."""
-        windows = dict(zip(self.subscripts, map(Index, self.dims), strict=True))
-        return rewrite(self.expr, lambda node: windows.get(node, node))
+        return _in_windows(self.expr, dict(zip(self.subscripts, self.dims, strict=True)))
+
+
+def _in_windows(expr: Expr, windows: Mapping[Expr, str]) -> Expr:
+    """Return *expr* with an index for each multiple of a window, and what is added to it."""
+    if expr in windows:
+        return Index(windows[expr])
+    if (own := linear(expr)) is not None and own[0]:
+        for window, name in windows.items():
+            form = linear(window)
+            if form is None or form[0].keys() != own[0].keys():
+                continue
+            times = own[0][index := next(iter(own[0]))] // form[0][index]
+            if own[0] == {i: times * n for i, n in form[0].items()}:
+                return of_linear({name: times}, own[1] - times * form[1])
+    return with_operands(expr, tuple(_in_windows(child, windows) for child in children(expr)))
 
 
 def why_not_computed_first(scop: Scop, statement: Statement) -> str | None:
@@ -89,9 +122,9 @@ def why_not_computed(scop: Scop, statement: Statement) -> str | None:
     reduction, value = statement.reduction, statement.value
     if statement.kind is not Kind.UPDATE or reduction is None or statement.library:
         return "it is no reduction"
-    is_product = isinstance(value, Binary) and value.op == "*" and value.dtype == FLOAT32
+    is_product = isinstance(value, Binary) and value.op == "*" and value.dtype in _SUMS
     if reduction.operator is not Operator.ADD or not is_product:
-        return "it is no sum of products of float32"
+        return "it is no sum of products of a type that tensor cores add"
     if statement.conditions:
         return "a condition says which terms there are"
     if points_of_box(statement.domain) is None or not statement.domain.is_box():
@@ -162,7 +195,10 @@ def _computed(scop: Scop, statement: Statement) -> Iterator[Computed]:
     value = statement.value
     assert isinstance(value, Binary)
     factors = (value.left, value.right)
-    dtype = _type_of(factors)
+    if value.dtype == INT32:
+        yield from _of_integers(scop, statement, factors)
+        return
+    dtype = value.dtype if value.dtype == FLOAT64 else _type_of(factors)
     is_exact = {read.array: read.is_exact for read in statement.reads}
     elements = [_element(factor, is_exact) for factor in factors]
     types = {element.dtype for element in elements if element is not None}
@@ -173,6 +209,20 @@ def _computed(scop: Scop, statement: Statement) -> Iterator[Computed]:
         if not any(isinstance(node, Load) for node in walk(factor)):
             return
         if element is None or element.dtype != dtype:
+            yield _in_dims(scop, factor, dtype)
+
+
+def _of_integers(scop: Scop, statement: Statement, factors: Sequence[Expr]) -> Iterator[Computed]:
+    """Yield those of *factors* that are no elements; nothing, if bytes do not hold one of them."""
+    gathered = {read.array for read in statement.reads if not read.is_exact}
+    types = [next((t for t in (INT8, UINT8) if _holds(f, t)), None) for f in factors]
+    for factor, dtype in dict(zip(factors, types, strict=True)).items():
+        element = _uncast(factor)
+        if isinstance(element, Load) and element.tensor not in gathered:
+            continue
+        if dtype is None or None in types:
+            return
+        if any(isinstance(node, Load) for node in walk(factor)):
             yield _in_dims(scop, factor, dtype)
 
 
@@ -202,6 +252,8 @@ def _type_of(factors: Sequence[Expr]) -> DType:
 
 def _holds(expr: Expr, dtype: DType) -> bool:
     """Return whether *dtype* has every value of *expr*."""
+    if dtype.is_integer and not _is_integer_held(expr):
+        return False
     match expr:
         case Load():
             return _is_within(expr.dtype, dtype)
@@ -211,6 +263,8 @@ def _holds(expr: Expr, dtype: DType) -> bool:
             # Other conversions than exact ones wrap, saturate, truncate or round up.
             is_exact = _holds(inner, expr.dtype)
             return _is_within(expr.dtype, dtype) or (is_exact and _holds(inner, dtype))
+        case Unary(op="-", operand=Const(value=value)):
+            return _has_number(dtype, -float(value))
         case Unary(op="-", operand=inner):
             return _holds(inner, dtype)
         case Select(if_true=one, if_false=other):
@@ -220,8 +274,21 @@ def _holds(expr: Expr, dtype: DType) -> bool:
     return _is_within(expr.dtype, dtype)
 
 
+def _is_integer_held(expr: Expr) -> bool:
+    """Return whether *expr* may be held as its operands are: -128 has no negation in int8."""
+    match expr:
+        case Call(function=function):
+            return function in _SELECTING
+        case Unary(operand=operand):
+            return isinstance(operand, Const)
+    return isinstance(expr, Load | Const | Cast | Select)
+
+
 def _has_number(dtype: DType, value: float) -> bool:
     """Return whether *dtype* has *value*, as a normal number."""
+    if dtype.is_integer:
+        info = np.iinfo(dtype.numpy)
+        return value.is_integer() and info.min <= value <= info.max
     if value == 0 or (isinf(value) and dtype.has_infinities):
         return True
     bits, least, most = _NUMBERS.get(dtype, (0, 0, 0))
@@ -292,8 +359,11 @@ def _why_not(scop: Scop, statement: Statement, factor: Computed) -> str | None:
     names = {node.name for node in walk(factor.value) if isinstance(node, Index)}
     if not names <= set(factor.dims):
         return "an index of a factor is in a window, and elsewhere"
-    if any(map(_is_window, factor.subscripts)) and factor_of(factor.expr) is not None:
-        return "its factors are windows, or 0"
+    guarded = factor_of(factor.expr)
+    if guarded is not None and any(map(_is_window, factor.subscripts)):
+        stored = guarded.load.dtype
+        if stored.is_half or stored == FLOAT32:
+            return "its factors are windows, or 0"
     return None
 
 

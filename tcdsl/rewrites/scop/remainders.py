@@ -286,10 +286,11 @@ def _both(one: Expr, other: Expr) -> Expr:
 
 def _digits(index: str, step: int, first: int) -> Expr:
     """Return ``step * index + first``."""
-    return _of_linear({index: step}, first)
+    return of_linear({index: step}, first)
 
 
-def _of_linear(coefficients: Mapping[str, int], constant: int) -> Expr:
+def of_linear(coefficients: Mapping[str, int], constant: int) -> Expr:
+    """Return the sum of multiples of indices and *constant*."""
     terms: list[Expr] = [
         Index(i) if n == 1 else Binary("*", Const(n, INT32), Index(i), INT32)
         for i, n in coefficients.items()
@@ -313,7 +314,7 @@ def _simplified(node: Expr) -> Expr:
         case Binary(op="/", left=left, right=Const(value=size)) if _is_multiple(left, size):
             form = linear(left)
             assert form is not None
-            return _of_linear({i: n // int(size) for i, n in form[0].items()}, form[1] // int(size))
+            return of_linear({i: n // int(size) for i, n in form[0].items()}, form[1] // int(size))
         case Binary(op="==", left=Binary(op="%", left=left, right=Const(value=size)),
                     right=Const(value=0)) if _is_multiple(left, size):  # fmt: skip
             return TRUE

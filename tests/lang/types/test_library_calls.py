@@ -5,7 +5,10 @@ import pytest
 import tcdsl
 from tcdsl.lang.syntax.printer import print_comprehension
 
-HEAD = "def f(float(M,K) A, float(K,N) B, bfloat16(K,N) H, int32(M,K) I) -> (C) { "
+HEAD = (
+    "def f(float(M,K) A, float(K,N) B, bfloat16(K,N) H, int32(M,K) I, "
+    "int8(M,K) J, float8_e4m3(M,K) E) -> (C) { "
+)
 
 
 def refused(body: str) -> tcdsl.TCError:
@@ -26,6 +29,8 @@ def refused(body: str) -> tcdsl.TCError:
     ("C(m,n) +=! A(m,k) * B(k,n) <=> cublas(A, B) where exists A(m,k) > 0.0", "conditions"),
     ("C(m,n) +=! A(m,k) * H(k,n) <=> cublas(A, H)", "A is float32 and H is bfloat16"),
     ("C(m,n) +=! I(m,k) * I(n,k) <=> cublas(I, I)", "I is int32, not float32 or"),
+    ("C(m,n) +=! J(m,k) * J(n,k) <=> cublas(J, J)", "J is int8, not float32 or"),
+    ("C(m,n) +=! E(m,k) * E(n,k) <=> cublas(E, E)", "E is float8_e4m3, not float32 or"),
     ("A2(m,k) = A(m,k)  C(m,n) = 0.0 where m in 0:M, n in 0:M  "
      "C(m,n) += C(m,k) * A2(k,n) <=> cublas(C, A2)", "it reads its result C"),
 ])  # fmt: skip

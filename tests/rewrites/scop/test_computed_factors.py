@@ -66,6 +66,27 @@ FORMS = {
         "half(M,K) x, half(R,K,N) w",
         "(m+r-1 >= 0 && m+r-1 < M ? x(m+r-1,k) * 0.1 : 0.0) * w(r,k,n)", ["float32", "float32"],
     ),
+    "relu of int8": ("int8(M,K) x, int8(K,N) w", "relu(x(m,k)) * w(k,n)", ["int8"]),
+    "limits of int8": (
+        "int8(M,K) x, uint8(K,N) w", "min(max(x(m,k), -100), 7) * min(w(k,n), 9)",
+        ["int8", "uint8"],
+    ),
+    "causal of float64": (
+        "double(M,K) x, double(K,N) w", "(k <= m ? x(m,k) : 0.0) * w(k,n)", ["float64"],
+    ),
+    "gathered int8": ("int8(V,K) x, int32(M) i, int8(K,N) w", "x(i(m),k) * w(k,n)", ["int8"]),
+    "padded int8": (
+        "int8(M,K) x, int8(R,K,N) w", "(m+r >= 1 && m+r <= M ? x(m+r-1,k) : 0) * w(r,k,n)",
+        ["int8"],
+    ),
+    "padded, dilated float64": (
+        "double(M,K) x, double(R,K,N) w",
+        "(m+2*r >= 2 && M >= m+2*r-1 ? x(m+2*r-2,k) : 0.0) * w(r,k,n)", ["float64"],
+    ),
+    "padded float8": (
+        "float8_e4m3(M,K) x, float8_e4m3(R,K,N) w",
+        "(3*m+r >= 1 && 3*m+r-1 < M ? float(x(3*m+r-1,k)) : 0.0) * w(r,k,n)", ["bfloat16"] * 2,
+    ),
     "batches": (
         "half(B,M,K) x, half(B,K,N) w, float(B) s", "x(b,m,k) * fmax(w(b,k,n), 0.0)", ["float16"],
     ),
@@ -76,7 +97,7 @@ EXTENTS = {"M": 129, "K": 72, "N": 101, "V": 40, "B": 3, "R": 3}
 def source_of(form: str) -> str:
     declared, terms, _ = FORMS[form]
     left = "b,m,n" if form == "batches" else "m,n"
-    where = " where m in 0:M" if form == "padded" else ""
+    where = " where m in 0:M" if form.startswith("padded") else ""
     return f"def f({declared}) -> (y) {{ y({left}) +=! {terms}{where} }}"
 
 
@@ -195,7 +216,7 @@ def test_with_bfloat16_for_float32_they_are_rounded(cuda_unit: MakeUnit) -> None
 REFUSED = {
     "x(m,k) * w(k,n)": "its factors are elements as they are multiplied",
     "x(m,k) * w(k,n) * x(m,n)": "its factors are used a few times",
-    "x(m,k) + fabs(w(k,n))": "it is no sum of products of float32",
+    "x(m,k) + fabs(w(k,n))": "it is no sum of products of a type that tensor cores add",
     "(k < 9 && m+k < 99 ? x(m+k,1) : 0.0) * w(k,n) where m in 0:100, k in 0:56": (
         "an index of a factor is in a window, and elsewhere"
     ),
@@ -211,6 +232,21 @@ def test_what_is_refused(terms: str, lower: Lower) -> None:
     source = f"def f(half(M,K) x, half(K,N) w) -> (y) {{ y(m,n) +=! {terms} }}"
     scop = lower(source, (256, 256), (256, 256))
     assert why_not_computed_first(scop, product_of(scop)) == REFUSED[terms]
+
+
+@pytest.mark.parametrize(
+    ("factor", "is_computed"),
+    [
+        ("relu(x(m,k))", True), ("min(x(m,k), -128)", True), ("min(x(m,k), 128)", False),
+        ("(-x(m,k))", False), ("abs(x(m,k))", False), ("(x(m,k) + 1)", False),
+        ("(m+k >= 1 ? x(m,k) : 0)", True), ("x(m,k)", False),
+    ],
+)  # fmt: skip
+def test_bytes_hold_all_values(factor: str, is_computed: bool, lower: Lower) -> None:
+    """Neither the negation nor the absolute value of -128 is an int8."""
+    source = f"def f(int8(M,K) x, int8(K,N) w) -> (y) {{ y(m,n) +=! {factor} * w(k,n) }}"
+    scop = lower(source, (256, 256), (256, 256))
+    assert (why_not_computed_first(scop, product_of(scop)) is None) is is_computed
 
 
 def test_few_uses_are_refused(lower: Lower) -> None:
