@@ -150,7 +150,7 @@ def test_under_torch_compile(dynamic: bool) -> None:
         return run
 
     for form in (along, dual, lambda f: func.hessian(loss(f))):
-        # Not None: PyTorch 2.13's own formulas fail when it opens a size at its second value, as its
+        # Not None: PyTorch 2.13's own formulas fail when it opens a size at its second value: its
         # dual numbers ask a tensor of symbolic sizes for its offset.
         compiled = torch.compile(form(two), fullgraph=True, dynamic=dynamic, backend="aot_eager")
         torch.testing.assert_close(compiled(x), form(two_layers)(x))
