@@ -51,14 +51,12 @@ from tcdsl.poly.isl_utils import (
     COMPILE_LOCK,
     QuotaExceededError,
     bounded,
-    schedule_text,
 )
-from tcdsl.poly.loop_tree import print_tree, schedule_of, sequence
+from tcdsl.poly.loop_tree import sequence
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop, loads_of
 from tcdsl.poly.verify import why_not_legal
 from tcdsl.records import dataclass
-from tcdsl.rewrites.comprehension.canonical_form import explain_coalescing
 from tcdsl.rewrites.comprehension.coalescing import coalesce
 from tcdsl.rewrites.comprehension.contraction_order import in_pairs
 from tcdsl.rewrites.comprehension.flattening import flatten
@@ -69,9 +67,10 @@ from tcdsl.rewrites.scop.let_values import with_lets_apart
 from tcdsl.runtime.collector import collector_paused
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.repro import Failure, write_repro
-from tcdsl.schedule.plan import Kernel, Plan
+from tcdsl.schedule.plan import Plan
 from tcdsl.schedule.trace import Step, recorded
 from tcdsl.settings import settings
+from tcdsl.stages import code_text, describe
 from tcdsl.strategies.decided import candidates_text, choices_text
 from tcdsl.strategies.library_kernels import require_products, with_libraries
 from tcdsl.strategies.planner import plan_scop
@@ -363,16 +362,9 @@ def _internal(request: Request, backend: Backend[Any], failure: Failure) -> TCEr
     options = replace(request.options, threads=backend.threads)
     return INTERNAL(
         c.source, c.span,
-        where=f"the {failure.stage} of {c.name!r}", what=_summary(failure.error),
+        where=f"the {failure.stage} of {c.name!r}", what=failure.summary,
         repro=write_repro(replace(request, options=options), failure),
     )  # fmt: skip
-
-
-def _summary(failure: BaseException) -> str:
-    if isinstance(failure, InternalError):  # "internal error in <where>: <what>"
-        return failure.message.partition(": ")[2] or failure.message
-    lines = str(failure).splitlines()
-    return f"{type(failure).__name__}: {lines[0]}" if lines else type(failure).__name__
 
 
 class _Steps:
@@ -444,7 +436,7 @@ def _compile(request: Request, backend: Backend[Source], steps: _Steps) -> Compi
         stages = describe(comprehension, paired, sized, canonical, scop, plan)
     return Compiled(
         paired, sized, canonical, scop, tuple(transforms), plan, source,
-        {**stages, "code": _readable(source)},
+        {**stages, "code": code_text(source)},
     )  # fmt: skip
 
 
@@ -472,11 +464,6 @@ def candidates_of(compiled: Compiled[Source], target: str, chip: Chip | None = N
             raise
         warn(f"what else was weighed for {compiled.comprehension.name!r} is lost: {error}")
         return ""
-
-
-def _readable(source: CSource | CudaSource) -> str:
-    """Return the text without the device library."""
-    return source.body if isinstance(source, CSource) else source.text
 
 
 def why_not_open(scop: Scop) -> str | None:
@@ -508,43 +495,3 @@ def canonicalise(
         for name, tensor in comprehension.tensors.items()
     }
     return Coalesced(comprehension, special, strides, whole, ({},) * len(comprehension.statements))
-
-
-def describe(
-    comprehension: Comprehension,
-    paired: Comprehension,
-    special: AnySpecialisation,
-    canonical: Coalesced,
-    scop: Scop,
-    plan: Plan,
-) -> dict[str, str]:
-    """Return the stages of a compilation as text, by name; *special* is that of *paired*."""
-    from tcdsl.lang.syntax.printer import print_comprehension  # only for people to read
-
-    tree = sequence([kernel.tree for kernel in plan.kernels])
-    return {
-        "comprehension": print_comprehension(comprehension),
-        "coalesced": "\n".join(explain_coalescing(paired, special, canonical)),
-        "scop": print_scop(scop),
-        "schedule": "".join(
-            f"kernel {kernel.name}\n{_loops_of(kernel, plan.scop)}" for kernel in plan.kernels
-        ),
-        "tree": schedule_text(schedule_of(plan.scop, tree)),
-    }
-
-
-def _loops_of(kernel: Kernel, scop: Scop) -> str:
-    """Return the loops of *kernel* as text, or whose call runs in their place."""
-    if kernel.library:
-        return f"  a call of {kernel.library}\n"
-    return print_tree(kernel.tree, scop, 1)
-
-
-def print_scop(scop: Scop) -> str:
-    """Return *scop* as text: domains and accesses of every statement."""
-    lines = []
-    for statement in scop.statements:
-        lines.append(f"{statement.name} ({statement.kind}): {statement.domain}")
-        lines += [f"  writes {access.relation}" for access in statement.writes]
-        lines += [f"  reads  {access.relation}" for access in statement.reads]
-    return "\n".join(lines) + "\n"
