@@ -7,6 +7,7 @@ on the emulator: ``cuda_unit``, ``emulated``, ``check_emulated``.
 
 import os
 import re
+import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -68,6 +69,18 @@ def default_target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """Let tests marked ``gpu`` see the default: the device on which the arrays are."""
     if request.node.get_closest_marker("gpu"):
         monkeypatch.delenv("TCDSL_TARGET", raising=False)
+
+
+def pytest_runtest_setup() -> None:
+    """Let no test see PyTorch's random numbers or compiled code of the one before it.
+
+    Dynamo opens a size at its second value, for a line of code, whichever test ran it first.
+    """
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "manual_seed"):  # some tests put something else in its place
+        torch.manual_seed(0)
+    if dynamo := sys.modules.get("torch._dynamo"):
+        dynamo.reset()
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m leaves tests out
