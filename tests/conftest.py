@@ -85,11 +85,21 @@ def pytest_runtest_setup() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m leaves tests out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """``slow_but("a", "b")``: of a parametrised test all but the cases [a] and [b] are ``slow``."""
+    """``slow_but("a", "b")``: of a parametrised test all but the cases [a] and [b] are ``slow``.
+
+    All tests of a file that asks for PyTorch are marked ``torch``.
+    """
     for item in items:
+        if _asks_for_torch(item.path):
+            item.add_marker(pytest.mark.torch)
         mark = item.get_closest_marker("slow_but")
         if mark is not None and _case_of(item) not in mark.args:
             item.add_marker(pytest.mark.slow)
+
+
+@cache
+def _asks_for_torch(path: Path) -> bool:
+    return 'importorskip("torch' in path.read_text(encoding="utf-8")
 
 
 def _case_of(item: pytest.Item) -> str:

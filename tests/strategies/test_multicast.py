@@ -87,7 +87,7 @@ BY_FORM = {
 }  # fmt: skip
 
 
-@pytest.mark.slow_but("nn-ragged", "tt-primes")
+@pytest.mark.slow_but("nn-ragged")
 @pytest.mark.parametrize(
     ("form", "sizes"), [(form, sizes) for form, both in BY_FORM.items() for sizes in both]
 )
