@@ -17,7 +17,7 @@ printed, and after that, for the text may be compiled meanwhile (*printed*): nob
 not pass.
 
 isl's work is bounded, step by step.  Where a step takes more, or something in tcdsl fails, the next
-*rung* of a ladder of cheaper plans is tried, down to the loops as written; each step down is a
+*fallback level*, a cheaper plan, is tried, down to the loops as written; each step down is a
 warning, an internal error also leaves a script that reproduces it.
 """
 
@@ -106,7 +106,7 @@ class Compiled(Generic[Source]):
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class FallbackLevel:
     """A way to plan a program; *what* says it to the user."""
 
     what: str
@@ -118,12 +118,12 @@ class Rung:
         return self.scheme in (Scheme.TEXTUAL, Scheme.SERIAL)
 
 
-USUAL = Rung("as usual")
-SERIAL = Rung("as written, on one thread", Scheme.SERIAL)
-LADDER = (
+USUAL = FallbackLevel("as usual")
+SERIAL = FallbackLevel("as written, on one thread", Scheme.SERIAL)
+FALLBACK_LEVELS = (
     USUAL,
-    Rung("statement by statement, without fusion", Scheme.PLAIN),
-    Rung("as written, with parallel outer loops", Scheme.TEXTUAL),
+    FallbackLevel("statement by statement, without fusion", Scheme.PLAIN),
+    FallbackLevel("as written, with parallel outer loops", Scheme.TEXTUAL),
     SERIAL,
 )
 
@@ -148,7 +148,7 @@ class Backend(Generic[Source]):
         """Return why sums of runs of neighbours should be by columns, or None (step 4)."""
         return None
 
-    def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
+    def plan(self, scop: Scop, options: Options, level: "FallbackLevel | None") -> Plan:
         """Return the kernels of *scop* (step 6)."""
         raise NotImplementedError
 
@@ -157,7 +157,7 @@ class Backend(Generic[Source]):
         tree = sequence([kernel.tree for kernel in plan.kernels])
         return why_not_legal(plan.scop, dependences_of(plan.scop), tree)
 
-    def print(self, plan: Plan, rung: "Rung | None") -> Source:
+    def print(self, plan: Plan, level: "FallbackLevel | None") -> Source:
         """Return the text of *plan* (step 7)."""
         raise NotImplementedError
 
@@ -172,15 +172,15 @@ class CpuBackend(Backend[CSource]):
         self.threads = cpu.threads
         self.printed = printed
 
-    def _on(self, rung: "Rung | None") -> Cpu:
-        is_serial = rung is not None and rung.scheme is Scheme.SERIAL
+    def _on(self, level: "FallbackLevel | None") -> Cpu:
+        is_serial = level is not None and level.scheme is Scheme.SERIAL
         return replace(self.cpu, threads=1) if is_serial else self.cpu
 
-    def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
-        return plan_scop(scop, options, self._on(rung), rung.scheme if rung is not None else None)
+    def plan(self, scop: Scop, options: Options, level: "FallbackLevel | None") -> Plan:
+        return plan_scop(scop, options, self._on(level), level.scheme if level else None)
 
-    def print(self, plan: Plan, rung: "Rung | None") -> CSource:
-        source = print_plan(plan, self._on(rung).threads)
+    def print(self, plan: Plan, level: "FallbackLevel | None") -> CSource:
+        source = print_plan(plan, self._on(level).threads)
         if self.printed is not None:
             self.printed(source)
         return source
@@ -210,11 +210,11 @@ class GpuBackend(Backend[CudaSource]):
     def why_in_columns(self, runs: Runs) -> str | None:
         return why_in_columns(self.gpu, runs)
 
-    def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
+    def plan(self, scop: Scop, options: Options, level: "FallbackLevel | None") -> Plan:
         with late_import():
             from tcdsl.plan.gpu_planner import plan_for_gpu
 
-        return plan_for_gpu(scop, options, self.gpu, rung.scheme if rung is not None else None)
+        return plan_for_gpu(scop, options, self.gpu, level.scheme if level is not None else None)
 
     def why_not_legal(self, plan: Plan) -> str | None:
         with late_import():
@@ -237,7 +237,7 @@ class GpuBackend(Backend[CudaSource]):
                 return reason
         return super().why_not_legal(plan)
 
-    def print(self, plan: Plan, rung: "Rung | None") -> CudaSource:
+    def print(self, plan: Plan, level: "FallbackLevel | None") -> CudaSource:
         with late_import():
             from tcdsl.codegen.cuda.printer import print_cuda
 
@@ -279,7 +279,7 @@ def compile_with(request: Request, backend: Backend[Source]) -> Compiled[Source]
         return _opened(request, backend)
     # What becomes garbage meanwhile is little; collecting would look at all that the process has.
     with COMPILE_LOCK, collector_paused():
-        return _by_ladder(request, backend)
+        return _with_fallbacks(request, backend)
 
 
 def _opened(request: Request, backend: Backend[Source]) -> Compiled[Source]:
@@ -298,7 +298,7 @@ def _opened(request: Request, backend: Backend[Source]) -> Compiled[Source]:
                 compiled = _compile(opened, backend, _Steps())
         except CannotOpenError:
             raise
-        except Exception as error:  # whatever failed: fixed sizes have the ladder
+        except Exception as error:  # whatever failed: fixed sizes have fallback levels
             if is_users(error):
                 raise
             raise CannotOpenError(str(error)) from error
@@ -307,22 +307,22 @@ def _opened(request: Request, backend: Backend[Source]) -> Compiled[Source]:
     return replace(compiled, source=replace(compiled.source, integers=integers))
 
 
-def _by_ladder(request: Request, backend: Backend[Source]) -> Compiled[Source]:
-    """Return the code of the first rung that gets through.
+def _with_fallbacks(request: Request, backend: Backend[Source]) -> Compiled[Source]:
+    """Return the code of the first fallback level that gets through.
 
     :raises InternalError: the last did not; or, under ``TCDSL_DEBUG``, the first that fails.
     """
     name = request.comprehension.name
-    ladder: tuple[Rung, ...] = LADDER
+    levels: tuple[FallbackLevel, ...] = FALLBACK_LEVELS
     if request.options.scheduler == "source_order":
-        ladder = USUAL, SERIAL
+        levels = USUAL, SERIAL
     reasons: list[str] = []
-    for rung, below in zip(ladder, (*ladder[1:], None), strict=True):
-        steps = _Steps(rung)
+    for level, below in zip(levels, (*levels[1:], None), strict=True):
+        steps = _Steps(level)
         try:
             compiled = _compile(request, backend, steps)
             _warn_of(reasons)
-            return replace(compiled, is_fallback=rung is not USUAL)
+            return replace(compiled, is_fallback=level is not USUAL)
         except QuotaExceededError as error:
             failure: Exception = error
         except Exception as error:  # our own bugs, whatever they are
@@ -342,11 +342,11 @@ def _by_ladder(request: Request, backend: Backend[Source]) -> Compiled[Source]:
                 raise internal from failure
             reason = f"{internal.message}; it is now compiled {below.what}. {internal.hint}"
         reasons.append(reason)
-    raise AssertionError("the last rung returns or raises")
+    raise AssertionError("the last level returns or raises")
 
 
 def _warn_of(reasons: list[str]) -> None:
-    """Give one warning, however many rungs failed."""
+    """Give one warning, however many levels failed."""
     if reasons:
         warn("\n".join(reasons))
 
@@ -368,11 +368,11 @@ def _internal(request: Request, backend: Backend[Any], failure: Failure) -> TCEr
 
 
 class _Steps:
-    """Bounds isl's work in each step of one rung, and knows which step it is."""
+    """Bounds isl's work in each step of one level, and knows which step it is."""
 
-    def __init__(self, rung: Rung | None = None) -> None:
-        """Bound the steps of *rung*; None: somebody else bounds all of them."""
-        self.rung = rung
+    def __init__(self, level: FallbackLevel | None = None) -> None:
+        """Bound the steps of *level*; None: somebody else bounds all of them."""
+        self.level = level
         self.stage = "compilation"
 
     @contextmanager
@@ -382,11 +382,11 @@ class _Steps:
         :raises QuotaExceededError: it took more than it may.
         """
         self.stage = stage
-        if self.rung is None:
+        if self.level is None:
             yield
             return
         operations, seconds = settings().isl_operations, STEP_SECONDS
-        if is_generous or self.rung.is_generous:
+        if is_generous or self.level.is_generous:
             seconds = GENEROUS_SECONDS
             operations = max(10 * operations, GENEROUS_OPERATIONS) if operations else 0
         with bounded(operations, seconds):
@@ -396,7 +396,7 @@ class _Steps:
 def _compile(request: Request, backend: Backend[Source], steps: _Steps) -> Compiled[Source]:
     """Run steps 4 to 8."""
     comprehension, special, options = request.comprehension, request.special, request.options
-    scheme = steps.rung.scheme if steps.rung is not None else None
+    scheme = steps.level.scheme if steps.level is not None else None
     if scheme in (Scheme.TEXTUAL, Scheme.SERIAL):
         options = replace(options, coalesce=False)
     with steps.step("canonicalisation"):
@@ -422,9 +422,9 @@ def _compile(request: Request, backend: Backend[Source], steps: _Steps) -> Compi
     with steps.step("lowering", is_generous=True):
         require_products(scop, comprehension.source, is_plain=options.summation == "plain")
     with steps.step("planning"), recorded() as transforms:
-        plan = backend.plan(scop, options, steps.rung)
+        plan = backend.plan(scop, options, steps.level)
     with steps.step("printing"):
-        source = backend.print(plan, steps.rung)
+        source = backend.print(plan, steps.level)
     with steps.step("verification", is_generous=True):
         reason = backend.why_not_legal(plan)
     if reason is not None:
