@@ -17,7 +17,7 @@ printed, and after that, for the text may be compiled meanwhile (*printed*): nob
 not pass.
 
 isl's work is bounded, step by step.  Where a step takes more, or something in tcdsl fails, the next
-*rung* of a ladder of cheaper plans is tried, down to the loops as written; each step down is a
+*fallback level*, a cheaper plan, is tried, down to the loops as written; each step down is a
 warning, an internal error also leaves a script that reproduces it.
 """
 
@@ -51,14 +51,12 @@ from tcdsl.poly.isl_utils import (
     COMPILE_LOCK,
     QuotaExceededError,
     bounded,
-    schedule_text,
 )
-from tcdsl.poly.loop_tree import print_tree, schedule_of, sequence
+from tcdsl.poly.loop_tree import sequence
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop, loads_of
 from tcdsl.poly.verify import why_not_legal
 from tcdsl.records import dataclass
-from tcdsl.rewrites.comprehension.canonical_form import explain_coalescing
 from tcdsl.rewrites.comprehension.coalescing import coalesce
 from tcdsl.rewrites.comprehension.contraction_order import in_pairs
 from tcdsl.rewrites.comprehension.flattening import flatten
@@ -69,9 +67,10 @@ from tcdsl.rewrites.scop.let_values import with_lets_apart
 from tcdsl.runtime.collector import collector_paused
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.repro import Failure, write_repro
-from tcdsl.schedule.plan import Kernel, Plan
+from tcdsl.schedule.plan import Plan
 from tcdsl.schedule.trace import Step, recorded
 from tcdsl.settings import settings
+from tcdsl.stages import code_text, describe
 from tcdsl.strategies.decided import candidates_text, choices_text
 from tcdsl.strategies.library_kernels import require_products, with_libraries
 from tcdsl.strategies.planner import plan_scop
@@ -107,7 +106,7 @@ class Compiled(Generic[Source]):
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class FallbackLevel:
     """A way to plan a program; *what* says it to the user."""
 
     what: str
@@ -119,12 +118,12 @@ class Rung:
         return self.scheme in (Scheme.TEXTUAL, Scheme.SERIAL)
 
 
-USUAL = Rung("as usual")
-SERIAL = Rung("as written, on one thread", Scheme.SERIAL)
-LADDER = (
+USUAL = FallbackLevel("as usual")
+SERIAL = FallbackLevel("as written, on one thread", Scheme.SERIAL)
+FALLBACK_LEVELS = (
     USUAL,
-    Rung("statement by statement, without fusion", Scheme.PLAIN),
-    Rung("as written, with parallel outer loops", Scheme.TEXTUAL),
+    FallbackLevel("statement by statement, without fusion", Scheme.PLAIN),
+    FallbackLevel("as written, with parallel outer loops", Scheme.TEXTUAL),
     SERIAL,
 )
 
@@ -149,7 +148,7 @@ class Backend(Generic[Source]):
         """Return why sums of runs of neighbours should be by columns, or None (step 4)."""
         return None
 
-    def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
+    def plan(self, scop: Scop, options: Options, level: "FallbackLevel | None") -> Plan:
         """Return the kernels of *scop* (step 6)."""
         raise NotImplementedError
 
@@ -158,7 +157,7 @@ class Backend(Generic[Source]):
         tree = sequence([kernel.tree for kernel in plan.kernels])
         return why_not_legal(plan.scop, dependences_of(plan.scop), tree)
 
-    def print(self, plan: Plan, rung: "Rung | None") -> Source:
+    def print(self, plan: Plan, level: "FallbackLevel | None") -> Source:
         """Return the text of *plan* (step 7)."""
         raise NotImplementedError
 
@@ -173,15 +172,15 @@ class CpuBackend(Backend[CSource]):
         self.threads = cpu.threads
         self.printed = printed
 
-    def _on(self, rung: "Rung | None") -> Cpu:
-        is_serial = rung is not None and rung.scheme is Scheme.SERIAL
+    def _on(self, level: "FallbackLevel | None") -> Cpu:
+        is_serial = level is not None and level.scheme is Scheme.SERIAL
         return replace(self.cpu, threads=1) if is_serial else self.cpu
 
-    def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
-        return plan_scop(scop, options, self._on(rung), rung.scheme if rung is not None else None)
+    def plan(self, scop: Scop, options: Options, level: "FallbackLevel | None") -> Plan:
+        return plan_scop(scop, options, self._on(level), level.scheme if level else None)
 
-    def print(self, plan: Plan, rung: "Rung | None") -> CSource:
-        source = print_plan(plan, self._on(rung).threads)
+    def print(self, plan: Plan, level: "FallbackLevel | None") -> CSource:
+        source = print_plan(plan, self._on(level).threads)
         if self.printed is not None:
             self.printed(source)
         return source
@@ -211,11 +210,11 @@ class GpuBackend(Backend[CudaSource]):
     def why_in_columns(self, runs: Runs) -> str | None:
         return why_in_columns(self.gpu, runs)
 
-    def plan(self, scop: Scop, options: Options, rung: "Rung | None") -> Plan:
+    def plan(self, scop: Scop, options: Options, level: "FallbackLevel | None") -> Plan:
         with late_import():
             from tcdsl.plan.gpu_planner import plan_for_gpu
 
-        return plan_for_gpu(scop, options, self.gpu, rung.scheme if rung is not None else None)
+        return plan_for_gpu(scop, options, self.gpu, level.scheme if level is not None else None)
 
     def why_not_legal(self, plan: Plan) -> str | None:
         with late_import():
@@ -238,7 +237,7 @@ class GpuBackend(Backend[CudaSource]):
                 return reason
         return super().why_not_legal(plan)
 
-    def print(self, plan: Plan, rung: "Rung | None") -> CudaSource:
+    def print(self, plan: Plan, level: "FallbackLevel | None") -> CudaSource:
         with late_import():
             from tcdsl.codegen.cuda.printer import print_cuda
 
@@ -280,7 +279,7 @@ def compile_with(request: Request, backend: Backend[Source]) -> Compiled[Source]
         return _opened(request, backend)
     # What becomes garbage meanwhile is little; collecting would look at all that the process has.
     with COMPILE_LOCK, collector_paused():
-        return _by_ladder(request, backend)
+        return _with_fallbacks(request, backend)
 
 
 def _opened(request: Request, backend: Backend[Source]) -> Compiled[Source]:
@@ -299,7 +298,7 @@ def _opened(request: Request, backend: Backend[Source]) -> Compiled[Source]:
                 compiled = _compile(opened, backend, _Steps())
         except CannotOpenError:
             raise
-        except Exception as error:  # whatever failed: fixed sizes have the ladder
+        except Exception as error:  # whatever failed: fixed sizes have fallback levels
             if is_users(error):
                 raise
             raise CannotOpenError(str(error)) from error
@@ -308,22 +307,22 @@ def _opened(request: Request, backend: Backend[Source]) -> Compiled[Source]:
     return replace(compiled, source=replace(compiled.source, integers=integers))
 
 
-def _by_ladder(request: Request, backend: Backend[Source]) -> Compiled[Source]:
-    """Return the code of the first rung that gets through.
+def _with_fallbacks(request: Request, backend: Backend[Source]) -> Compiled[Source]:
+    """Return the code of the first fallback level that gets through.
 
     :raises InternalError: the last did not; or, under ``TCDSL_DEBUG``, the first that fails.
     """
     name = request.comprehension.name
-    ladder: tuple[Rung, ...] = LADDER
+    levels: tuple[FallbackLevel, ...] = FALLBACK_LEVELS
     if request.options.scheduler == "source_order":
-        ladder = USUAL, SERIAL
+        levels = USUAL, SERIAL
     reasons: list[str] = []
-    for rung, below in zip(ladder, (*ladder[1:], None), strict=True):
-        steps = _Steps(rung)
+    for level, below in zip(levels, (*levels[1:], None), strict=True):
+        steps = _Steps(level)
         try:
             compiled = _compile(request, backend, steps)
             _warn_of(reasons)
-            return replace(compiled, is_fallback=rung is not USUAL)
+            return replace(compiled, is_fallback=level is not USUAL)
         except QuotaExceededError as error:
             failure: Exception = error
         except Exception as error:  # our own bugs, whatever they are
@@ -343,11 +342,11 @@ def _by_ladder(request: Request, backend: Backend[Source]) -> Compiled[Source]:
                 raise internal from failure
             reason = f"{internal.message}; it is now compiled {below.what}. {internal.hint}"
         reasons.append(reason)
-    raise AssertionError("the last rung returns or raises")
+    raise AssertionError("the last level returns or raises")
 
 
 def _warn_of(reasons: list[str]) -> None:
-    """Give one warning, however many rungs failed."""
+    """Give one warning, however many levels failed."""
     if reasons:
         warn("\n".join(reasons))
 
@@ -363,24 +362,17 @@ def _internal(request: Request, backend: Backend[Any], failure: Failure) -> TCEr
     options = replace(request.options, threads=backend.threads)
     return INTERNAL(
         c.source, c.span,
-        where=f"the {failure.stage} of {c.name!r}", what=_summary(failure.error),
+        where=f"the {failure.stage} of {c.name!r}", what=failure.summary,
         repro=write_repro(replace(request, options=options), failure),
     )  # fmt: skip
 
 
-def _summary(failure: BaseException) -> str:
-    if isinstance(failure, InternalError):  # "internal error in <where>: <what>"
-        return failure.message.partition(": ")[2] or failure.message
-    lines = str(failure).splitlines()
-    return f"{type(failure).__name__}: {lines[0]}" if lines else type(failure).__name__
-
-
 class _Steps:
-    """Bounds isl's work in each step of one rung, and knows which step it is."""
+    """Bounds isl's work in each step of one level, and knows which step it is."""
 
-    def __init__(self, rung: Rung | None = None) -> None:
-        """Bound the steps of *rung*; None: somebody else bounds all of them."""
-        self.rung = rung
+    def __init__(self, level: FallbackLevel | None = None) -> None:
+        """Bound the steps of *level*; None: somebody else bounds all of them."""
+        self.level = level
         self.stage = "compilation"
 
     @contextmanager
@@ -390,11 +382,11 @@ class _Steps:
         :raises QuotaExceededError: it took more than it may.
         """
         self.stage = stage
-        if self.rung is None:
+        if self.level is None:
             yield
             return
         operations, seconds = settings().isl_operations, STEP_SECONDS
-        if is_generous or self.rung.is_generous:
+        if is_generous or self.level.is_generous:
             seconds = GENEROUS_SECONDS
             operations = max(10 * operations, GENEROUS_OPERATIONS) if operations else 0
         with bounded(operations, seconds):
@@ -404,7 +396,7 @@ class _Steps:
 def _compile(request: Request, backend: Backend[Source], steps: _Steps) -> Compiled[Source]:
     """Run steps 4 to 8."""
     comprehension, special, options = request.comprehension, request.special, request.options
-    scheme = steps.rung.scheme if steps.rung is not None else None
+    scheme = steps.level.scheme if steps.level is not None else None
     if scheme in (Scheme.TEXTUAL, Scheme.SERIAL):
         options = replace(options, coalesce=False)
     with steps.step("canonicalisation"):
@@ -430,9 +422,9 @@ def _compile(request: Request, backend: Backend[Source], steps: _Steps) -> Compi
     with steps.step("lowering", is_generous=True):
         require_products(scop, comprehension.source, is_plain=options.summation == "plain")
     with steps.step("planning"), recorded() as transforms:
-        plan = backend.plan(scop, options, steps.rung)
+        plan = backend.plan(scop, options, steps.level)
     with steps.step("printing"):
-        source = backend.print(plan, steps.rung)
+        source = backend.print(plan, steps.level)
     with steps.step("verification", is_generous=True):
         reason = backend.why_not_legal(plan)
     if reason is not None:
@@ -444,7 +436,7 @@ def _compile(request: Request, backend: Backend[Source], steps: _Steps) -> Compi
         stages = describe(comprehension, paired, sized, canonical, scop, plan)
     return Compiled(
         paired, sized, canonical, scop, tuple(transforms), plan, source,
-        {**stages, "code": _readable(source)},
+        {**stages, "code": code_text(source)},
     )  # fmt: skip
 
 
@@ -472,11 +464,6 @@ def candidates_of(compiled: Compiled[Source], target: str, chip: Chip | None = N
             raise
         warn(f"what else was weighed for {compiled.comprehension.name!r} is lost: {error}")
         return ""
-
-
-def _readable(source: CSource | CudaSource) -> str:
-    """Return the text without the device library."""
-    return source.body if isinstance(source, CSource) else source.text
 
 
 def why_not_open(scop: Scop) -> str | None:
@@ -508,43 +495,3 @@ def canonicalise(
         for name, tensor in comprehension.tensors.items()
     }
     return Coalesced(comprehension, special, strides, whole, ({},) * len(comprehension.statements))
-
-
-def describe(
-    comprehension: Comprehension,
-    paired: Comprehension,
-    special: AnySpecialisation,
-    canonical: Coalesced,
-    scop: Scop,
-    plan: Plan,
-) -> dict[str, str]:
-    """Return the stages of a compilation as text, by name; *special* is that of *paired*."""
-    from tcdsl.lang.syntax.printer import print_comprehension  # only for people to read
-
-    tree = sequence([kernel.tree for kernel in plan.kernels])
-    return {
-        "comprehension": print_comprehension(comprehension),
-        "coalesced": "\n".join(explain_coalescing(paired, special, canonical)),
-        "scop": print_scop(scop),
-        "schedule": "".join(
-            f"kernel {kernel.name}\n{_loops_of(kernel, plan.scop)}" for kernel in plan.kernels
-        ),
-        "tree": schedule_text(schedule_of(plan.scop, tree)),
-    }
-
-
-def _loops_of(kernel: Kernel, scop: Scop) -> str:
-    """Return the loops of *kernel* as text, or whose call runs in their place."""
-    if kernel.library:
-        return f"  a call of {kernel.library}\n"
-    return print_tree(kernel.tree, scop, 1)
-
-
-def print_scop(scop: Scop) -> str:
-    """Return *scop* as text: domains and accesses of every statement."""
-    lines = []
-    for statement in scop.statements:
-        lines.append(f"{statement.name} ({statement.kind}): {statement.domain}")
-        lines += [f"  writes {access.relation}" for access in statement.writes]
-        lines += [f"  reads  {access.relation}" for access in statement.reads]
-    return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ on the emulator: ``cuda_unit``, ``emulated``, ``check_emulated``.
 
 import os
 import re
+import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -70,13 +71,36 @@ def default_target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         monkeypatch.delenv("TCDSL_TARGET", raising=False)
 
 
+def pytest_runtest_setup() -> None:
+    """Let no test see PyTorch's random numbers or compiled code of the one before it.
+
+    Dynamo opens a size at its second value, for a line of code, whichever test ran it first.
+    """
+    torch = sys.modules.get("torch")
+    if hasattr(torch, "manual_seed"):  # some tests put something else in its place
+        torch.manual_seed(0)
+    if dynamo := sys.modules.get("torch._dynamo"):
+        dynamo.reset()
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m leaves tests out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """``slow_but("a", "b")``: of a parametrised test all but the cases [a] and [b] are ``slow``."""
+    """``slow_but("a", "b")``: of a parametrised test all but the cases [a] and [b] are ``slow``.
+
+    All tests of a file that asks for PyTorch are marked ``torch``.
+    """
     for item in items:
+        if _asks_for_torch(item.path):
+            item.add_marker(pytest.mark.torch)
         mark = item.get_closest_marker("slow_but")
         if mark is not None and _case_of(item) not in mark.args:
             item.add_marker(pytest.mark.slow)
+
+
+@cache
+def _asks_for_torch(path: Path) -> bool:
+    text = path.read_text(encoding="utf-8")
+    return re.search(r'importorskip\("[\w.]*\btorch', text) is not None
 
 
 def _case_of(item: pytest.Item) -> str:

@@ -28,6 +28,15 @@ FLOATS = ("float32", "float64", "bfloat16")
 ALL_FLOATS = (*FLOATS, "float16")
 NUMBERS = (*ALL_FLOATS, "int32", "int64")
 
+# How the modules of a family's formulas in other frameworks end.
+_PEERS: Mapping[Family, str] = {
+    "reduction": "peers",
+    "graph": "peers",
+    "contraction": "contractions",
+    "sparse": "contractions",
+    "network": "networks",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case(metaclass=Documented):
@@ -132,8 +141,8 @@ class Case(metaclass=Documented):
 
     def _formula_of(self, framework: str) -> Formula:
         # Frameworks are optional, and slow to import: only who asks for one pays.
-        stem = "networks" if self.family == "network" else "peers"
-        formula: Formula = getattr(import_module(f"tcdsl.library.{framework}_{stem}"), self.name)
+        module = import_module(f"tcdsl.library.{framework}_{_PEERS[self.family]}")
+        formula: Formula = getattr(module, self.name)
         return formula
 
     def _computed(

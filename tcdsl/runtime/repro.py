@@ -9,7 +9,7 @@ import os
 import tempfile
 import traceback
 
-from tcdsl.errors import TCError
+from tcdsl.errors import InternalError, TCError
 from tcdsl.lang.comprehension import Comprehension
 from tcdsl.lang.request import Request
 from tcdsl.lang.syntax.parser import parse_program
@@ -72,6 +72,15 @@ class Failure:
     stage: str
     error: BaseException
     target: str = "cpu"
+
+    @property
+    def summary(self) -> str:
+        """What failed, in one line."""
+        if isinstance(self.error, InternalError):  # "internal error in <where>: <what>"
+            return self.error.message.partition(": ")[2] or self.error.message
+        lines = str(self.error).splitlines()
+        name = type(self.error).__name__
+        return f"{name}: {lines[0]}" if lines else name
 
 
 def repro_script(request: Request, failure: Failure) -> str:

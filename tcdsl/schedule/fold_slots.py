@@ -48,11 +48,11 @@ from tcdsl.lang.comprehension import Operator
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, values_of
 from tcdsl.poly.scop import Kind, Statement
 from tcdsl.records import dataclass
+from tcdsl.schedule.cross_thread import is_replicated
 from tcdsl.schedule.fold_lanes import has_all_lanes, short_loop_around, why_not_at_once
 from tcdsl.schedule.joint_folds import joint_folds
 from tcdsl.schedule.mapping import RANK, Mapped
 from tcdsl.schedule.placement import Placements, Space
-from tcdsl.schedule.synchronisation import is_replicated
 
 MOST_NUMBERED = 16  # what the device library has room for
 MOST_LANES_BYTES = 36 << 10  # for folds of several lanes: two of 512 x 8 floats

@@ -1,10 +1,6 @@
 """Barriers: where the threads of a block wait for one another, as few as suffice.
 
-A dependence *crosses* if its source and its sink may run on different threads, and what they touch
-is not private.  Between the two there must be a barrier:
-
-    { s[x] -> t[y] : same element, one writes }  -  { s[x] -> t[y] : thread(x) = thread(y) }
-
+Between the two ends of a dependence across threads (``cross_thread``) there must be a barrier.
 Barriers stand between the children of a sequence that all threads run together (below no THREAD
 loop of several turns), or at the end of the body of a loop that carries the dependence::
 
@@ -18,23 +14,16 @@ In a sequence each dependence is an interval of gaps, and the fewest gaps that h
 found by taking, in the order of their ends, the last gap of each that is not hit yet.  A barrier is
 a statement: it runs where any statement of its sequence does on any thread, so that all meet it,
 those too that have no row or column left.
-Storage of a shared array that is reused by the next iteration of a loop counts as a dependence.
-
-What another block of a cluster wrote to memory needs a *wide* barrier, one of the whole cluster.
-What is copied to a staged array has arrived after the next barrier only, for its own thread too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import islpy as isl
 
-from tcdsl.costmodel.chip import WARP
 from tcdsl.lang.comprehension import Const
 from tcdsl.poly.dependences import Dependence, Dependences
-from tcdsl.poly.isl_utils import val
 from tcdsl.poly.loop_tree import (
-    MAPPED,
     Leaf,
     Loop,
     LoopKind,
@@ -43,170 +32,20 @@ from tcdsl.poly.loop_tree import (
 )
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Kind, Scop, Statement
-from tcdsl.records import dataclass
-from tcdsl.schedule.arrivals import Ends, groups_left, has_arrived, without_gaps
+from tcdsl.schedule.arrivals import groups_left, has_arrived, without_gaps
+from tcdsl.schedule.cross_thread import (
+    CrossThreadDependence,
+    between_threads,
+    cross_thread_dependences,
+    is_replicated,
+    may_repeat,
+    reuses_of_storage,
+    uses_in_turn,
+)
 from tcdsl.schedule.events import barrier_statement, with_event_coordinates
-from tcdsl.schedule.grid_phases import is_separated
-from tcdsl.schedule.mapping import RANK, Mapped
+from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.pipelines import pipeline_of, why_not_pipelined, with_events
-from tcdsl.schedule.placement import Placements, Ring, Space, accesses_of, is_private
-from tcdsl.schedule.stitching import is_finished
-
-
-@dataclass(frozen=True, eq=False)
-class Crossing:
-    """Pairs of instances on different threads that must not run at the same time."""
-
-    source: str
-    sink: str
-    relation: isl.Map
-    reuse: str | None = None  # the loop whose next iteration reuses the storage
-    is_wide: bool = False  # the threads may be in different blocks of a cluster
-    is_arrival: bool = False  # of asynchronous copies, which all of its threads must wait for
-
-    @property
-    def ends(self) -> Ends:
-        return self.source, self.sink, self.relation
-
-
-def crossings(mapped: Mapped, dependences: Dependences, placements: Placements) -> list[Crossing]:
-    """Return what in the kernel of *mapped* needs a barrier."""
-    in_turn = (c for c, _, space in _in_turn(mapped, placements) if space is Space.SHARED)
-    found = _dependent(mapped, dependences, placements)
-    return [*found, *_reuses(mapped, placements), *in_turn]
-
-
-def _dependent(mapped: Mapped, dependences: Dependences, placements: Placements) -> list[Crossing]:
-    """Return the dependences whose ends may run on different threads, or later."""
-    names = set(mapped.paths)
-    found = []
-    for edge in dependences.edges:
-        if edge.source not in names or edge.sink not in names:
-            continue
-        if is_private(edge.array, placements) or _is_atomic(mapped.scop, edge):
-            if _is_unfinished(mapped, edge):
-                found.append(Crossing(edge.source, edge.sink, edge.relation))
-            continue
-        if is_finished(mapped, edge.source, edge.sink):
-            continue
-        if is_separated(mapped, edge.source, edge.sink):
-            continue
-        relation = _on_different_threads(mapped, edge, mapped.axes, placements)
-        is_arrival = edge.is_flow and _is_staged(edge.array, placements)
-        if is_arrival:
-            relation = edge.relation
-        if not relation.is_empty():
-            is_wide = _crosses_ranks(mapped, edge, placements)
-            own = Crossing(edge.source, edge.sink, relation, None, is_wide, is_arrival)
-            found.append(own)
-    return found
-
-
-def _is_unfinished(mapped: Mapped, edge: Dependence) -> bool:
-    """Return whether the source of *edge* goes on after it was issued: products of four warps.
-
-    Those that add to the same sums wait for one another; all are done at the next barrier.
-    """
-    return mapped.together(edge.source) > WARP and edge.source != edge.sink
-
-
-def _is_staged(array: str, placements: Placements) -> bool:
-    return array in placements and placements[array].is_staged
-
-
-def _crosses_ranks(mapped: Mapped, edge: Dependence, placements: Placements) -> bool:
-    """Return whether the ends of *edge* may run in different blocks, which share no local array."""
-    if RANK not in mapped.axes or edge.array in placements:
-        return False
-    return not _on_different_threads(mapped, edge, (RANK,), placements).is_empty()
-
-
-def _is_atomic(scop: Scop, edge: Dependence) -> bool:
-    return edge.is_relaxed and scop.by_name[edge.source].is_atomic
-
-
-def is_replicated(statement: Statement, placements: Placements) -> bool:
-    """Return whether all threads run *statement* where it is uniform."""
-    return bool(statement.writes) and all(
-        is_private(write.array, placements) for write in statement.writes
-    )
-
-
-def _on_different_threads(
-    mapped: Mapped, edge: Dependence, axes: Sequence[int], placements: Placements
-) -> isl.Map:
-    """Return the part of *edge* whose ends may run on different threads along *axes*."""
-    if mapped.together(edge.source) or mapped.together(edge.sink):
-        return edge.relation  # any thread of a warp may read what another one multiplies
-    together = edge.relation
-    for axis in axes:
-        source, sink = mapped.thread(edge.source, axis), mapped.thread(edge.sink, axis)
-        if source is not None and sink is not None:
-            ends = isl.MultiPwAff.from_pw_aff(source), isl.MultiPwAff.from_pw_aff(sink)
-            together = together.intersect(ends[0].eq_map(ends[1]))
-        elif source is not None or sink is not None or _is_spread(mapped, edge, placements):
-            return edge.relation
-    return edge.relation.subtract(together)
-
-
-def _is_spread(mapped: Mapped, edge: Dependence, placements: Placements) -> bool:
-    """Return whether an end of *edge* runs on all threads."""
-    return any(
-        is_replicated(mapped.scop.by_name[name], placements) for name in (edge.source, edge.sink)
-    )
-
-
-def _reuses(mapped: Mapped, placements: Placements) -> Iterator[Crossing]:
-    """Yield what reuses the storage of a shared array in the next iteration of a loop."""
-    loops = {loop.name: loop for path in mapped.paths.values() for loop in path}
-    for placement in placements.values():
-        loop = loops.get(placement.loop or "")
-        if placement.space is not Space.SHARED or loop is None:
-            continue
-        uses = accesses_of(mapped.scop, placement.array)
-        path = mapped.paths[uses[0][0].name]
-        # A barrier in the loop serves the loops around it too: they may be what runs it again.
-        if not any(map(_repeats, path[: path.index(loop) + 1])):
-            continue
-        writers = {s.name for s, a in uses if any(a is write for write in s.writes)}
-        for user in {statement.name for statement, _ in uses}:
-            for writer in writers:
-                source = mapped.scop.by_name[user].domain.get_space()
-                space = source.map_from_domain_and_range(
-                    mapped.scop.by_name[writer].domain.get_space()
-                )
-                yield Crossing(user, writer, isl.Map.universe(space), loop.name)
-
-
-def _in_turn(mapped: Mapped, placements: Placements) -> Iterator[tuple[Crossing, Ring, Space]]:
-    """Yield what has the place of an element that the same buffer of a ring held before."""
-    for placement in placements.values():
-        uses = accesses_of(mapped.scop, placement.array)
-        ring = placement.ring
-        if ring is None or not {s.name for s, _ in uses} <= set(mapped.paths):
-            continue
-        later = _later_in(ring, uses[0][1].relation.range().get_space())
-        for user, used in uses:
-            for writer, write in uses:
-                if any(write is own for own in writer.writes):
-                    pairs = used.relation.apply_range(later)
-                    pairs = pairs.apply_range(write.relation.reverse())
-                    yield Crossing(user.name, writer.name, pairs), ring, placement.space
-
-
-def _later_in(ring: Ring, elements: isl.Space) -> isl.Map:
-    """Return { e -> f : f comes after e in the same buffer of *ring* }."""
-    local = isl.LocalSpace.from_space(elements)
-    others = [d for d in range(elements.dim(isl.dim_type.set)) if d != ring.dim]
-    turn = isl.Aff.var_on_domain(local, isl.dim_type.set, ring.dim)
-    same = [isl.Aff.var_on_domain(local, isl.dim_type.set, d) for d in others]
-    same.append(turn.mod_val(val(ring.buffers)))
-    order = isl.MultiPwAff.from_pw_aff(isl.PwAff.from_aff(turn))
-    later = order.lex_lt_map(order)
-    for aff in same:
-        end = isl.MultiPwAff.from_pw_aff(isl.PwAff.from_aff(aff))
-        later = later.intersect(end.eq_map(end))
-    return later
+from tcdsl.schedule.placement import Placements, Ring, Space, is_private
 
 
 def _is_together(loop: Loop) -> bool:
@@ -216,13 +55,6 @@ def _is_together(loop: Loop) -> bool:
     barrier.
     """
     return loop.kind is not LoopKind.THREAD or loop.has_one_turn
-
-
-def _repeats(loop: Loop) -> bool:
-    """Return whether one thread may run several iterations of *loop*."""
-    if loop.kind in MAPPED:
-        return not loop.has_one_turn
-    return loop.extent is None or loop.extent > 1
 
 
 def synchronise(
@@ -238,7 +70,9 @@ def synchronise(
             done.append(tree)
             barriers += events
             continue
-        synchroniser = _Synchroniser(mapped, crossings(mapped, dependences, placements), number)
+        synchroniser = _Synchroniser(
+            mapped, cross_thread_dependences(mapped, dependences, placements), number
+        )
         done.append(synchroniser.node(tree, ()) if synchroniser.pending else tree)
         barriers += synchroniser.barriers
     return scop.with_statements((*scop.statements, *barriers)), done
@@ -247,7 +81,7 @@ def synchronise(
 class _Synchroniser:
     """Puts barriers into the tree of one kernel."""
 
-    def __init__(self, mapped: Mapped, pending: list[Crossing], number: int) -> None:
+    def __init__(self, mapped: Mapped, pending: list[CrossThreadDependence], number: int) -> None:
         self.mapped = mapped
         self.pending = pending
         self.number = number
@@ -276,18 +110,18 @@ class _Synchroniser:
         mine = [c for c in self.pending if c.source in place and c.sink in place]
         gaps: set[int] = set()  # a barrier in gap g stands before child g; n: after the last
         intervals = []
-        for crossing in mine:
-            first, last = place[crossing.source], place[crossing.sink]
-            if crossing.reuse is None and first < last and self._is_within(crossing, path):
+        for dependence in mine:
+            first, last = place[dependence.source], place[dependence.sink]
+            if dependence.reuse is None and first < last and self._is_within(dependence, path):
                 intervals.append((first + 1, last))
         for low, high in sorted(intervals, key=lambda interval: interval[1]):
             if not any(low <= gap <= high for gap in gaps):
                 gaps.add(high)
         if loop is not None:
-            for crossing in mine:
-                first, last = place[crossing.source], place[crossing.sink]
+            for dependence in mine:
+                first, last = place[dependence.source], place[dependence.sink]
                 is_met = any(gap > first or gap <= last for gap in gaps)
-                if not is_met and self._is_carried(crossing, path):
+                if not is_met and self._is_carried(dependence, path):
                     gaps.add(len(children))
         names = list(place)
         result: list[Node] = []
@@ -299,19 +133,19 @@ class _Synchroniser:
             result.append(self._barrier(names, path, self._groups_left(names, path)))
         return result[0] if len(result) == 1 else Children(tuple(result))
 
-    def _is_within(self, crossing: Crossing, path: tuple[Loop, ...]) -> bool:
-        """Return whether some pair of *crossing* is in one iteration of all loops of *path*."""
-        return not _equal_along(self.mapped.scop, crossing, path).is_empty()
+    def _is_within(self, dependence: CrossThreadDependence, path: tuple[Loop, ...]) -> bool:
+        """Return whether some pair of *dependence* is in one iteration of all loops of *path*."""
+        return not _equal_along(self.mapped.scop, dependence, path).is_empty()
 
-    def _is_carried(self, crossing: Crossing, path: tuple[Loop, ...]) -> bool:
+    def _is_carried(self, dependence: CrossThreadDependence, path: tuple[Loop, ...]) -> bool:
         """Return whether some pair is in two iterations of the last loop of *path*."""
         *outer, loop = path
-        if crossing.reuse is not None:
-            return crossing.reuse == loop.name
-        if not _repeats(loop):
+        if dependence.reuse is not None:
+            return dependence.reuse == loop.name
+        if not may_repeat(loop):
             return False
-        around = _equal_along(self.mapped.scop, crossing, outer)
-        within = _equal_along(self.mapped.scop, crossing, path)
+        around = _equal_along(self.mapped.scop, dependence, outer)
+        within = _equal_along(self.mapped.scop, dependence, path)
         return not around.is_subset(within)
 
     def _groups_left(self, names: Sequence[str], path: tuple[Loop, ...]) -> int:
@@ -339,17 +173,17 @@ class _Synchroniser:
         return Leaf(statement.name)
 
 
-def _equal_along(scop: Scop, crossing: Crossing, path: Sequence[Loop]) -> isl.Map:
+def _equal_along(scop: Scop, dependence: CrossThreadDependence, path: Sequence[Loop]) -> isl.Map:
     """Return the pairs that are in the same iteration of every loop of *path*.
 
     Iterations of a loop over threads run at the same time.
     """
-    relation = crossing.relation
+    relation = dependence.relation
     for loop in path:
         if loop.kind is LoopKind.THREAD:
             continue
         ends = []
-        for name in (crossing.source, crossing.sink):
+        for name in (dependence.source, dependence.sink):
             aff = loop.coordinates[name].function(scop.by_name[name].domain.get_space())
             ends.append(isl.MultiPwAff.from_pw_aff(isl.PwAff.from_aff(aff)))
         relation = relation.intersect(ends[0].eq_map(ends[1]))
@@ -359,7 +193,7 @@ def _equal_along(scop: Scop, crossing: Crossing, path: Sequence[Loop]) -> isl.Ma
 def why_not_synchronised(
     mapped: Mapped, dependences: Dependences, placements: Placements
 ) -> str | None:
-    """Return a crossing pair without a barrier between its ends, or None.
+    """Return a dependence pair without a barrier between its ends, or None.
 
     What is private needs none: then the pair must be on one thread, or its source on all threads,
     or its sink a collective.
@@ -370,9 +204,9 @@ def why_not_synchronised(
         return reason
     if mapped.has_roles:
         return _why_not_between_roles(mapped, dependences, placements)
-    for crossing in crossings(mapped, dependences, placements):
-        if not _is_synchronised(mapped.tree, crossing, mapped.scop, ()):
-            return f"no barrier is between {crossing.source} and {crossing.sink}"
+    for dependence in cross_thread_dependences(mapped, dependences, placements):
+        if not _is_synchronised(mapped.tree, dependence, mapped.scop, ()):
+            return f"no barrier is between {dependence.source} and {dependence.sink}"
     return None
 
 
@@ -380,19 +214,19 @@ def _why_not_between_roles(
     mapped: Mapped, dependences: Dependences, placements: Placements
 ) -> str | None:
     """Return what no event of the kernel's pipeline orders, or None."""
-    if any(_reuses(mapped, placements)):
+    if any(reuses_of_storage(mapped, placements)):
         return "a kernel with roles has one tile a block"
-    in_turn = [c.ends for c, _, space in _in_turn(mapped, placements) if space is Space.SHARED]
-    pairs = [crossing.ends for crossing in _dependent(mapped, dependences, placements)]
+    in_turn = [c.ends for c, _, space in uses_in_turn(mapped, placements) if space is Space.SHARED]
+    pairs = [dependence.ends for dependence in between_threads(mapped, dependences, placements)]
     return why_not_pipelined(mapped, placements, pairs, in_turn)
 
 
 def _why_not_in_turn(mapped: Mapped, placements: Placements) -> str | None:
     """Return why a buffer of a ring is filled again before all have used it, or None."""
-    for crossing, ring, _ in _in_turn(mapped, placements):
-        user, writer = (_turn(mapped, name, ring) for name in (crossing.source, crossing.sink))
-        if not crossing.relation.intersect(user.lex_ge_map(writer)).is_empty():
-            return f"{crossing.sink} fills a buffer that {crossing.source} has still to use"
+    for dependence, ring, _ in uses_in_turn(mapped, placements):
+        user, writer = (_turn(mapped, name, ring) for name in (dependence.source, dependence.sink))
+        if not dependence.relation.intersect(user.lex_ge_map(writer)).is_empty():
+            return f"{dependence.sink} fills a buffer that {dependence.source} has still to use"
     return None
 
 
@@ -463,54 +297,56 @@ def _why_not_own(mapped: Mapped, edge: Dependence, axis: int, placements: Placem
     return None if is_same else f"{sink.name} is on another thread"
 
 
-def _serves(statement: Statement, crossing: Crossing) -> bool:
-    """Return whether *statement* is a barrier that the ends of *crossing* both meet."""
-    return statement.kind is Kind.BARRIER and (statement.is_wide or not crossing.is_wide)
+def _serves(statement: Statement, dependence: CrossThreadDependence) -> bool:
+    """Return whether *statement* is a barrier that the ends of *dependence* both meet."""
+    return statement.kind is Kind.BARRIER and (statement.is_wide or not dependence.is_wide)
 
 
-def _is_early(statement: Statement, crossing: Crossing) -> bool:
-    """Return whether *statement* is a barrier that leaves copies of *crossing* on their way."""
-    return crossing.is_arrival and statement.groups_left > 0
+def _is_early(statement: Statement, dependence: CrossThreadDependence) -> bool:
+    """Return whether *statement* is a barrier that leaves copies of *dependence* on their way."""
+    return dependence.is_arrival and statement.groups_left > 0
 
 
-def _is_synchronised(node: Node, crossing: Crossing, scop: Scop, path: tuple[Loop, ...]) -> bool:
-    """Return whether a barrier is between the ends of *crossing*, which are both below *node*.
+def _is_synchronised(
+    node: Node, dependence: CrossThreadDependence, scop: Scop, path: tuple[Loop, ...]
+) -> bool:
+    """Return whether a barrier is between the ends of *dependence*, which are both below *node*.
 
     From the outermost loop inwards: pairs in different iterations of a loop need a barrier in its
     body outside the part from sink to source, the others one between the children they are in.
     """
     if isinstance(node, Leaf) or (isinstance(node, Loop) and not _is_together(node)):
-        return _equal_along(scop, crossing, path).is_empty()
+        return _equal_along(scop, dependence, path).is_empty()
     loop = node if isinstance(node, Loop) else None
     below = (*path, loop) if loop is not None else path
     body = loop.body if loop is not None else node
     children = body.children if isinstance(body, Children) else (body,)
     ends = [
         next(i for i, child in enumerate(children) if name in statements_of(child))
-        for name in (crossing.source, crossing.sink)
+        for name in (dependence.source, dependence.sink)
     ]
     first, last = ends
     barriers = {
         position: scop.by_name[child.statement]
         for position, child in enumerate(children)
-        if isinstance(child, Leaf) and _serves(scop.by_name[child.statement], crossing)
+        if isinstance(child, Leaf) and _serves(scop.by_name[child.statement], dependence)
     }
-    complete = [at for at, barrier in barriers.items() if not _is_early(barrier, crossing)]
+    complete = [at for at, barrier in barriers.items() if not _is_early(barrier, dependence)]
     if loop is not None:
-        is_carried = crossing.reuse == loop.name
-        if crossing.reuse is None and _repeats(loop):
-            around, within = (_equal_along(scop, crossing, p) for p in (path, below))
+        is_carried = dependence.reuse == loop.name
+        if dependence.reuse is None and may_repeat(loop):
+            around, within = (_equal_along(scop, dependence, p) for p in (path, below))
             is_carried = not around.is_subset(within)
         is_met = any(at > first or at < last for at in complete) or any(
-            at > max(ends) and has_arrived(scop, crossing.ends, below, barriers[at])
+            at > max(ends) and has_arrived(scop, dependence.ends, below, barriers[at])
             for at in barriers.keys() - complete
         )
         if is_carried and not is_met:
             return False
-    if crossing.reuse is not None:
-        is_there = loop is not None and loop.name == crossing.reuse
-        return is_there or _is_synchronised(children[first], crossing, scop, below)
+    if dependence.reuse is not None:
+        is_there = loop is not None and loop.name == dependence.reuse
+        return is_there or _is_synchronised(children[first], dependence, scop, below)
     if first != last:
-        is_within = not _equal_along(scop, crossing, below).is_empty()
+        is_within = not _equal_along(scop, dependence, below).is_empty()
         return not is_within or (first < last and any(first < at < last for at in complete))
-    return _is_synchronised(children[first], crossing, scop, below)
+    return _is_synchronised(children[first], dependence, scop, below)

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import mpmath  # type: ignore[import-untyped]
 import numpy as np
 import numpy.typing as npt
 import pytest
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from tcdsl.codegen.device.c import (
     FLOATS,
@@ -130,17 +131,24 @@ LOOPED = [
 
 @pytest.fixture(scope="module")
 def tc(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Call]:
-    """Return the library's functions over arrays, by name; compiled once for all workers."""
+    """Return the library's functions over arrays, by name; compiled once for all workers.
+
+    In halves, of which a worker compiles the second while another one has the first.
+    """
     folder = tmp_path_factory.mktemp("device")
     # An xdist worker's folders lie below the run's, which all workers see.
     base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "device.so"
-    with FileLock(f"{shared}.lock"):
-        if not shared.exists():
-            source = header_text() + "".join(map(loop_text, LOOPED))
-            compiled(source, folder, "-shared", "-fPIC").rename(shared)
-    library = ctypes.CDLL(str(shared))
-    return lambda name: caller(library, name)
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    libraries = {}
+    for wait_s in (0, -1):
+        for half in range(2):
+            shared = base / f"device{half}.so"
+            with suppress(Timeout), FileLock(f"{shared}.lock", timeout=wait_s):
+                if not shared.exists():
+                    source = header_text() + "".join(map(loop_text, LOOPED[half::2]))
+                    compiled(source, folder, "-shared", "-fPIC").rename(shared)
+                libraries[half] = ctypes.CDLL(str(shared))
+    return lambda name: caller(libraries[LOOPED.index(name) % 2], name)
 
 
 # --- parts ---------------------------------------------------------------------------------

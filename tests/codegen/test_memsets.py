@@ -138,7 +138,7 @@ def test_halves_of_no_rows(
     source = COLUMNS.format(dtype=dtype, operator=operator).replace("(y)", f"({dtype} y)")
     (memset,) = cuda_unit(source, (0, N)).source.launches
     assert (memset.width, memset.value) == HALVES[dtype, operator] and memset.count == N
-    check_emulated([(source, [(0, N)]), (source, [(9001, N)])], options=ATOMIC)
+    check_emulated([(source, [(0, N)]), (source, [(1201, N)])], options=ATOMIC)
 
 
 @pytest.mark.slow
@@ -178,9 +178,9 @@ def test_sums_that_go_on_from_what_out_holds_fill_nothing(
     cuda_unit: MakeUnit, check_emulated: CheckAll
 ) -> None:
     source = "def f(float(M,N) x) -> (y) { y(j) += x(i,j) }"
-    (launch,) = cuda_unit(source, (9001, N), options=ATOMIC).source.launches
+    (launch,) = cuda_unit(source, (1201, N), options=ATOMIC).source.launches
     assert isinstance(launch, Launch)
-    check_emulated([(source, [(9001, N)])], options=ATOMIC)
+    check_emulated([(source, [(1201, N)])], options=ATOMIC)
 
 
 def test_a_part_of_an_array_is_filled_by_a_kernel(
@@ -202,10 +202,10 @@ def test_an_array_of_which_all_begins_elsewhere(
 ) -> None:
     """Its box starts at 3, and so does its memory."""
     source = "def f(float(M,N) x) -> (y) { y(j) +=! x(i,j) where j in 3:N }"
-    unit = cuda_unit(source, (9001, N), options=ATOMIC)
+    unit = cuda_unit(source, (1201, N), options=ATOMIC)
     (memset,) = memsets(unit)
     assert memset.count == unit.special.shapes["y"][0]
-    check_emulated([(source, [(9001, N)])], options=ATOMIC)
+    check_emulated([(source, [(1201, N)])], options=ATOMIC)
 
 
 @pytest.mark.slow
@@ -218,11 +218,11 @@ def test_temporaries_are_filled_in_the_workspace(
         v(j) = q(j) - s(j) / M
     }"""
     apart = replace(ATOMIC, fuse="none")  # else both begin in one launch
-    unit = cuda_unit(source, (9001, N), options=apart)
+    unit = cuda_unit(source, (1201, N), options=apart)
     first, second = memsets(unit)
     assert {first.target.kind, second.target.kind} == {ParameterKind.SCRATCH}
     assert first.target.offset != second.target.offset
-    check_emulated([(source, [(9001, N)])], options=apart)
+    check_emulated([(source, [(1201, N)])], options=apart)
 
 
 def test_two_arrays_in_one_kernel_stay_there(cuda_unit: MakeUnit) -> None:
@@ -318,13 +318,13 @@ def test_an_array_with_gaps_is_filled_by_a_kernel(cuda_unit: MakeUnit) -> None:
 
 def test_the_emulator_misses_a_memset(cuda_unit: MakeUnit, emulated: Any) -> None:
     source = COLUMNS.format(dtype="float", operator="+")
-    (program,) = emulated([cuda_unit(source, (9001, N), options=ATOMIC)])
+    (program,) = emulated([cuda_unit(source, (1201, N), options=ATOMIC)])
     whole = program.program.source
     memset, launch = whole.launches
     for launches in ((launch,), (replace(memset, count=N - 1), launch)):
         program.program.source = replace(whole, launches=launches)
         with pytest.raises(EmulationError, match="never written"):
-            program.run([np.ones((9001, N), np.float32)], [np.zeros(N, np.float32)])
+            program.run([np.ones((1201, N), np.float32)], [np.zeros(N, np.float32)])
 
 
 def test_json() -> None:

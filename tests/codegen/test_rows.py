@@ -77,6 +77,7 @@ def test_rows_are_a_choice(cuda_unit: MakeUnit) -> None:
     assert "tc_rows_done" not in unit.source.text and "tc_vstore_quad" in unit.source.text
 
 
+@pytest.mark.slow_but("stored-0", "loaded and stored-1")
 @pytest.mark.parametrize("number", range(2))
 @pytest.mark.parametrize("form", [PLAIN, ADDED], ids=["stored", "loaded and stored"])
 def test_each_wait_is_needed(form: str, number: int, cuda_unit: MakeUnit) -> None:

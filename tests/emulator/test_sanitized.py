@@ -14,6 +14,8 @@ from tcdsl.runtime.c_compiler import build
 
 Emulate = Callable[..., EmulatedProgram]
 
+pytestmark = pytest.mark.slow  # the sanitizer takes seconds to compile the runtime
+
 
 @pytest.fixture(scope="module", autouse=True)
 def sanitizer() -> None:
@@ -44,7 +46,6 @@ def arrays() -> dict[str, Any]:
     return {"x": x, "i": np.tile(np.arange(32, dtype=np.int32), 2), "y": np.zeros(32, np.float32)}
 
 
-@pytest.mark.slow
 def test_a_correct_kernel(program: EmulatedProgram) -> None:
     for run in (program.run, lambda given: run_sanitized(program.source, given)):
         given = arrays()
@@ -52,7 +53,6 @@ def test_a_correct_kernel(program: EmulatedProgram) -> None:
         assert (given["y"] == 496).all()
 
 
-@pytest.mark.slow
 # The sanitizer guards the ends of global variables only, not their starts.
 @pytest.mark.parametrize(
     ("place", "index", "report"),

@@ -216,8 +216,8 @@ def test_a_kernel_that_is_wrong_is_an_emulation_error(
     monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
     usual = GpuBackend.print
 
-    def one_too_far(self: GpuBackend, plan: Any, rung: Any) -> Any:
-        source = usual(self, plan, rung)
+    def one_too_far(self: GpuBackend, plan: Any, level: Any) -> Any:
+        source = usual(self, plan, level)
         assert "x[" in source.text
         return replace(source, text=source.text.replace("x[", "x[1 + "))
 

@@ -284,10 +284,10 @@ def test_a_warm_call_costs_microseconds() -> None:
     tcdsl.einsum("i->i", x)
     times = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.thread_time()  # others may have the processor meanwhile
         for _ in range(200):
             tcdsl.einsum("i->i", x)
-        times.append((time.perf_counter() - start) / 200)
+        times.append((time.thread_time() - start) / 200)
     assert min(times) < 50e-6  # 3.3 us on an idle machine
 
 

@@ -1,4 +1,4 @@
-"""The GPU's planner: groups, atomics, what never runs, rungs of the ladder."""
+"""The GPU's planner: groups, atomics, what never runs, levels of fallback."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tcdsl.costmodel.chip import Chip, load_chip
-from tcdsl.driver import GpuBackend, Rung
+from tcdsl.driver import FallbackLevel, GpuBackend
 from tcdsl.errors import InternalError
 from tcdsl.options import Options
 from tcdsl.plan.gpu_planner import plan_for_gpu
@@ -127,35 +127,35 @@ def test_an_update_that_reads_its_target_has_its_order(lower: Lower) -> None:
     assert not atomics(source, (9,), (50,), lower=lower)
 
 
-# --- every rung of the ladder ---------------------------------------------------------------
+# --- every level of fallback ---------------------------------------------------------------
 
-RUNGS = [
+LEVELS = [
     None,
-    Rung("plain", Scheme.PLAIN),
-    Rung("source_order", Scheme.TEXTUAL),
-    Rung("isl", Scheme.ISL),
-    Rung("serial", Scheme.SERIAL),
+    FallbackLevel("plain", Scheme.PLAIN),
+    FallbackLevel("source_order", Scheme.TEXTUAL),
+    FallbackLevel("isl", Scheme.ISL),
+    FallbackLevel("serial", Scheme.SERIAL),
 ]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_rung_is_legal(name: str, lower: Lower) -> None:
+def test_every_level_is_legal(name: str, lower: Lower) -> None:
     source, shapes = PROGRAMS[name]
     backend = GpuBackend(load_chip("h200"), {})
-    for rung in RUNGS:
-        plan = backend.plan(lower(source, *shapes), Options(), rung)
-        assert backend.why_not_legal(plan) is None, rung
+    for level in LEVELS:
+        plan = backend.plan(lower(source, *shapes), Options(), level)
+        assert backend.why_not_legal(plan) is None, level
 
 
 @pytest.mark.slow_but("plain")
-@pytest.mark.parametrize("rung", RUNGS[1:], ids=lambda rung: str(rung.what))
-def test_every_rung_is_right(
-    rung: Rung, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("level", LEVELS[1:], ids=lambda level: str(level.what))
+def test_every_level_is_right(
+    level: FallbackLevel, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = GpuBackend.plan
 
-    def plan(self: GpuBackend, scop: Scop, options: Options, _: Rung | None) -> Any:
-        return usual(self, scop, options, rung)
+    def plan(self: GpuBackend, scop: Scop, options: Options, _: FallbackLevel | None) -> Any:
+        return usual(self, scop, options, level)
 
     monkeypatch.setattr(GpuBackend, "plan", plan)
     where = np.random.default_rng(3).integers(0, 9, 50).astype(np.int32)

@@ -4,19 +4,43 @@ import time
 
 import pytest
 
+from tcdsl.runtime import timing
 from tcdsl.runtime.timing import compare, format_us, measure
 
 
 def test_a_sleep_takes_as_long_as_it_sleeps() -> None:
-    timing = measure(lambda: time.sleep(2e-3), min_time_s=0.02)
-    assert 2000 <= timing.median_us < 20_000
-    assert timing.n >= 5 and timing.calls >= timing.n and timing.spread >= 0
+    slept = measure(lambda: time.sleep(2e-3), min_time_s=0.02)
+    assert 2000 <= slept.median_us < 20_000
+    assert slept.n >= 5 and slept.calls >= slept.n and slept.spread >= 0
 
 
-def test_short_calls_are_batched() -> None:
-    timing = measure(lambda: None, min_time_s=0.01)
-    assert timing.median_us < 50
-    assert timing.calls > 100 * timing.n
+class Clock:
+    """A clock that goes on when it is told to, whatever else the machine does."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def perf_counter(self) -> float:
+        return self.now_ns * 1e-9
+
+    def perf_counter_ns(self) -> int:
+        return self.now_ns
+
+    def work(self, time_ns: int) -> None:
+        self.now_ns += time_ns
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(timing, "time", made)
+    return made
+
+
+def test_short_calls_are_batched(clock: Clock) -> None:
+    short = measure(lambda: clock.work(1000), min_time_s=0.01)
+    assert short.median_us == pytest.approx(1)
+    assert short.calls > 100 * short.n
 
 
 def test_repeats_fix_the_number_of_batches() -> None:
@@ -34,20 +58,21 @@ def test_the_first_call_is_not_measured() -> None:
     assert measure(slow_at_first, repeats=5).median_us < 40_000
 
 
-def test_comparison_takes_turns_and_gives_ratios() -> None:
+def test_comparison_takes_turns_and_gives_ratios(clock: Clock) -> None:
     order: list[str] = []
 
-    def sleeper(name: str, time_s: float) -> None:
+    def work(name: str, time_ns: int) -> None:
         order.append(name)
-        time.sleep(time_s)
+        clock.work(time_ns)
 
     result = compare(
-        {"one": lambda: sleeper("one", 2e-3), "three": lambda: sleeper("three", 6e-3)}, repeats=4
+        {"one": lambda: work("one", 2_000_000), "three": lambda: work("three", 6_000_000)},
+        repeats=4,
     )
     assert order[-8:] == ["one", "three"] * 4
-    assert result.ratios["one"] == 1.0
-    assert 1.5 < result.ratios["three"] < 5
-    assert result.timings["three"].median_us > result.timings["one"].median_us
+    assert result.ratios == {"one": 1.0, "three": pytest.approx(3.0)}
+    assert result.timings["one"].median_us == pytest.approx(2000)
+    assert result.timings["three"].median_us == pytest.approx(6000)
 
 
 @pytest.mark.parametrize(

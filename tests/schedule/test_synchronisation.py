@@ -11,13 +11,13 @@ from tcdsl.driver import GpuBackend
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, Sequence, sequence
 from tcdsl.poly.scop import Kind, Scop
+from tcdsl.schedule.cross_thread import cross_thread_dependences
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.placement import FIXED, LocalDim, Placement, Ring, Space
 from tcdsl.schedule.plan import Plan
 from tcdsl.schedule.promotion import promote
 from tcdsl.schedule.synchronisation import (
     barrier_statement,
-    crossings,
     synchronise,
     why_not_synchronised,
 )
@@ -83,7 +83,7 @@ def test_none_where_each_thread_reads_its_own(lower: Lower) -> None:
     tree = sequence([threads("i0", "S0"), threads("i1", "S1")])
     done, new = synchronised(scop, tree)
     assert new == tree and done.statements == scop.statements
-    assert crossings(Mapped(scop, tree), dependences_of(scop), {}) == []
+    assert cross_thread_dependences(Mapped(scop, tree), dependences_of(scop), {}) == []
     assert why_not(scop, tree) is None
 
 

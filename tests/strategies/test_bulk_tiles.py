@@ -253,7 +253,8 @@ def test_rows_that_lie_apart_in_memory_are_no_box(
     check(program, *inputs)
 
 
-@pytest.mark.parametrize("taps", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("taps", [3, 1])
 def test_channels_may_be_last_in_memory_alone(
     taps: int, cuda_unit: MakeUnit, emulated: Any
 ) -> None:

@@ -94,6 +94,7 @@ def test_infinities_and_nan_are_those_of_float32(product: Any) -> None:
     check_specials(product)
 
 
+@pytest.mark.slow
 def test_integers_are_exact_where_float32_is(cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes = source_of("nn", {"m": 64, "n": 64, "k": 256})
     (program,) = emulated([in_planes(cuda_unit, source, shapes, (128, 8, 3))])

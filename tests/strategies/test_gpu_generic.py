@@ -29,7 +29,7 @@ MakeUnit = Callable[..., Any]
 CheckAll = Callable[..., None]
 Lower = Callable[..., Scop]
 
-pytestmark = pytest.mark.filterwarnings("error")  # no step down the driver's ladder
+pytestmark = pytest.mark.filterwarnings("error")  # no step down the driver's levels of fallback
 
 ISL = Options(scheduler="isl")
 

@@ -118,7 +118,7 @@ def test_operands_that_are_copied_along_the_terms(
     assert names == set(copied)
 
 
-@pytest.mark.slow_but("tn")
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["tn", "nn"])
 def test_copied_operands_are_right(
     form: str, cuda_unit: MakeUnit, emulated: Any, monkeypatch: Any

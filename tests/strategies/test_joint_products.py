@@ -84,7 +84,7 @@ def test_threads_with_the_sums_of_two_products_have_many_registers(cuda_unit: Ma
     assert unit.done.plan.kernels[0].code.thread_registers == MANY_REGISTERS
 
 
-@pytest.mark.slow_but("nt", "apart")
+@pytest.mark.slow_but("apart")
 @pytest.mark.parametrize("form", ["nn", "nt", "tn", "apart"])
 def test_what_both_products_read_is_copied_once(form: str, cuda_unit: MakeUnit) -> None:
     unit = cuda_unit(source_of(form), *shapes_of(form, 1024, 1024, 1024))
@@ -159,7 +159,7 @@ def test_what_follows_has_rows_that_are_added_up(cuda_unit: MakeUnit, emulated: 
     check(program, *inputs_of(unit, shapes))
 
 
-@pytest.mark.slow_but("adjoints")
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["projections", "adjoints"])
 def test_results_that_are_stored_apart(
     form: str, cuda_unit: MakeUnit, emulated: Any, monkeypatch: pytest.MonkeyPatch

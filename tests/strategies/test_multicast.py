@@ -87,7 +87,7 @@ BY_FORM = {
 }  # fmt: skip
 
 
-@pytest.mark.slow_but("nn-ragged", "tt-primes")
+@pytest.mark.slow_but("nn-ragged")
 @pytest.mark.parametrize(
     ("form", "sizes"), [(form, sizes) for form, both in BY_FORM.items() for sizes in both]
 )
@@ -111,7 +111,7 @@ def test_products(form: str, sizes: str, cuda_unit: MakeUnit, emulated: Any) -> 
             check(program, *drawn("bfloat16", shapes))
 
 
-@pytest.mark.slow_but("swaths")
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["swaths", "persistent", "shared sums", "last block", "wide"])
 def test_other_tiles(how: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     few, units, inputs = {}, [], []
@@ -184,7 +184,7 @@ MORE = {
 }
 
 
-@pytest.mark.slow_but("several products")
+@pytest.mark.slow
 @pytest.mark.parametrize("form", MORE)
 def test_more_than_a_product(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     source, shapes, cluster = MORE[form]
@@ -308,7 +308,7 @@ FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.slow_but("its readers are not waited for", "no barrier at the end")
+@pytest.mark.slow_but("its readers are not waited for")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_found(fault: str, cuda_unit: MakeUnit) -> None:
     pattern, new, message = FAULTS[fault]

@@ -84,7 +84,7 @@ def test_a_factor_that_changes_between_two_products(second: str, cuda_unit: Make
     assert not unit.done.is_fallback
 
 
-@pytest.mark.slow_but("boxes-of products")
+@pytest.mark.slow
 @pytest.mark.parametrize("form", SUMS)
 @pytest.mark.parametrize("way", CONFIGS)
 def test_one_sum(

@@ -92,6 +92,7 @@ def test_products_with_an_open_size(name: str) -> None:
     check_at_sizes(exe, f, partial(drawn, name), sizes)
 
 
+@pytest.mark.slow_but("True")
 @pytest.mark.parametrize("is_finished", [False, True])
 def test_what_chunks_leave_has_whole_rows_at_one_odd_size(is_finished: bool) -> None:
     f, args = tcdsl.define(TRANSPOSED).f, drawn("rows in chunks", 67)

@@ -66,6 +66,7 @@ CLUSTERS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow_but("threads along both")
 @pytest.mark.parametrize("name", CLUSTERS)
 def test_blocks_of_a_cluster_take_images_in_turn(name: str) -> None:
     config = {"template": "row_cluster", "vector": 4, **CLUSTERS[name]}
@@ -95,6 +96,7 @@ def test_a_launch_asks_for_the_shared_memory_of_its_call() -> None:
     assert f"w_staged + 0 + {image} * " in exe.source
 
 
+@pytest.mark.slow_but("one axis of threads")
 @pytest.mark.parametrize("name", ["one axis of threads", "threads along both"])
 def test_folds_over_clusters_have_slots_of_their_own(name: str) -> None:
     """The blocks of an open size's call run all folds: it was asked of those of the class."""

@@ -99,7 +99,7 @@ def test_what_is_beyond_a_sum_is_not_multiplied(cuda_unit: MakeUnit, emulated: A
     ],
     ids=["tiles in turn", "added by the last block", "added by a kernel"],
 )
-@pytest.mark.slow_but("tiles in turn")
+@pytest.mark.slow
 def test_blocks(
     way: str,
     form: str,

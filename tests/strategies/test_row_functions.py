@@ -81,6 +81,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 SHAPES = [(0, 5), (5, 0), (1, 1), (2, 3), (7, 3), (13, 2), (31, 5), (64, 4)]
 
 
+@pytest.mark.slow_but("3")
 @pytest.mark.parametrize("threads", [1, 3])
 def test_results_are_those_of_the_reference(
     threads: int, tiny: None, compiled: Compile, check_all: CheckAll

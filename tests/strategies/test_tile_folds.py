@@ -208,6 +208,7 @@ def test_a_layers_bias_is_begun_with_the_product_of_its_adjoint(cuda_unit: MakeU
     assert unit.source.text.count("tc_vload<2>(&h[") == 2
 
 
+@pytest.mark.slow
 def test_parts_on_other_threads_are_found(cuda_unit: MakeUnit, monkeypatch: Any) -> None:
     """Parts whose warps are along the axis of their threads are not legal."""
 

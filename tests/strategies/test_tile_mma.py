@@ -306,6 +306,7 @@ def test_what_fragments_are_added_to(
     check(program, *drawn(FLOAT16, shapes))
 
 
+@pytest.mark.slow_but("(136, 200, 200)-True")
 @pytest.mark.parametrize(
     ("sizes", "is_exchanged"), [((136, 200, 200), True), ((67, 198, 136), False)], ids=str
 )

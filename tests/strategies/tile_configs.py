@@ -12,7 +12,7 @@ import pytest
 import tcdsl
 from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.costmodel.chip import Chip, load_chip
-from tcdsl.driver import Compiled, GpuBackend, Rung, compile_with
+from tcdsl.driver import Compiled, FallbackLevel, GpuBackend, compile_with
 from tcdsl.lang.request import Request, Strides
 from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
 from tcdsl.schedule.plan import Plan
@@ -45,7 +45,7 @@ CONFIGS = {
 class _Planner(GpuBackend):
     """Plans, and neither prints nor verifies."""
 
-    def print(self, plan: Plan, rung: Rung | None) -> CudaSource:
+    def print(self, plan: Plan, level: FallbackLevel | None) -> CudaSource:
         return CudaSource("", frozenset(), (), 0, ())
 
     def why_not_legal(self, plan: Plan) -> str | None:

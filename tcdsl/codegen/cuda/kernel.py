@@ -38,13 +38,13 @@ from tcdsl.costmodel.registers import PRODUCING_WARPS
 from tcdsl.costmodel.rows import rows_bytes
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, loops_of
 from tcdsl.records import dataclass
+from tcdsl.schedule.cross_thread import is_replicated
 from tcdsl.schedule.fold_slots import fold_slots
 from tcdsl.schedule.grid_phases import has_phases
 from tcdsl.schedule.mapping import Dim3, Mapped
 from tcdsl.schedule.pipelines import pipeline_of
 from tcdsl.schedule.placement import Layout, Placement, Space, accesses_of, is_private
 from tcdsl.schedule.plan import Kernel, arrays_of
-from tcdsl.schedule.synchronisation import is_replicated
 
 VECTOR_BYTES = chip.VECTOR_BYTES  # and what arrays are aligned to if nothing else is known
 ATOM_BYTES = 1024  # see device/cuda/wgmma.cuh

@@ -149,7 +149,11 @@ def test_the_forced_call_has_the_forced_kernels() -> None:
 def test_a_force_that_does_not_fit_is_a_problem_of_the_row() -> None:
     forced = Forced(forces=(force_of("threads=7"),))
     row = time_one(
-        (case("softmax"), SIZES, "float32"), (FORCED,), Host("emulate", True), 0.001, forced
+        (case("softmax"), {"M": 2, "N": 96}, "float32"),
+        (FORCED,),
+        Host("emulate", True),
+        0.001,
+        forced,
     )
     (problem,) = row.problems
     assert problem.startswith("forced: ") and "threads=7" in problem

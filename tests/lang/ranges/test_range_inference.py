@@ -312,9 +312,9 @@ def test_size_select_gives_the_extents() -> None:
 def test_many_sizes_stay_cheap() -> None:
     params = ", ".join(f"float(N{k}) A{k}" for k in range(20))
     terms = " + ".join(f"A{k}(i)" for k in range(20))
-    start = time.perf_counter()
+    start = time.process_time()
     c = one(f"def f({params}) -> (O) {{ O(i) = {terms} }}")
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     sizes = {f"N{k}": 100 - k for k in range(20)}
     assert specialise(c, sizes).shapes["O"] == (81,)
 
@@ -557,9 +557,9 @@ def test_quota_exceeded_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch, lim
 
 def test_analysis_is_quick() -> None:
     one(MATMUL)  # the parser is built by the first call
-    start = time.perf_counter()
+    start = time.process_time()
     one(MATMUL)
-    assert time.perf_counter() - start < 0.15  # some 2 ms; the machine may be busy
+    assert time.process_time() - start < 0.15  # some 2 ms
 
 
 # --- against brute force -------------------------------------------------------------------

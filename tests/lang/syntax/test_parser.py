@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tcdsl.errors import ParseError, TCError
@@ -354,9 +354,9 @@ def test_a_program_of_thirty_lines_parses_quickly() -> None:
     parse_program(source)
     times = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()
         parse_program(source)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 0.05  # 7 ms on an idle machine
 
 
@@ -369,7 +369,9 @@ FRAGMENTS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(
+    max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=30), st.sampled_from(["", " "]))
 def test_no_text_makes_anything_but_a_parse_error(parts: list[str], space: str) -> None:
     inside = space.join(parts)

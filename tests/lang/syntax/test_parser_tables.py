@@ -28,15 +28,10 @@ WRONG = [
 ]
 
 
-@pytest.fixture
-def anew(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """``anew(maker)``: the programs are parsed by what *maker* makes."""
-
-    def use(maker: Any) -> None:
-        made = maker()
-        monkeypatch.setattr(parser, "lark_parser", lambda: made)
-
-    return use
+@pytest.fixture(scope="module")
+def made() -> tuple[Any, Any]:
+    """The parser of the tables, if they fit, and that of the grammar."""
+    return parser_tables.load(grammar_text(), parser._Builder()), build_parser()
 
 
 def outcome(text: str) -> object:
@@ -61,13 +56,15 @@ def test_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("text", PROGRAMS + WRONG)
-def test_both_parsers_agree(text: str, anew: Any) -> None:
-    loaded = parser_tables.load(grammar_text(), parser._Builder())
+def test_both_parsers_agree(
+    text: str, made: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, built = made
     if loaded is None:
         pytest.skip("made for another version of Lark")
-    anew(lambda: loaded)
+    monkeypatch.setattr(parser, "lark_parser", lambda: loaded)
     found = outcome(text)
-    anew(build_parser)
+    monkeypatch.setattr(parser, "lark_parser", lambda: built)
     assert found == outcome(text)
     assert (text in WRONG) == isinstance(found, str)
 
@@ -85,7 +82,7 @@ def test_another_grammar_or_another_lark_is_not_served(monkeypatch: pytest.Monke
         lark_parser.cache_clear()
 
 
-def test_what_is_written_can_be_loaded(monkeypatch: pytest.MonkeyPatch, anew: Any) -> None:
+def test_what_is_written_can_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     text = parser_tables.module_text(build_parser(), grammar_text())
     module: dict[str, Any] = {}
     exec(compile(text, "grammar_tables.py", "exec"), module)
@@ -94,7 +91,7 @@ def test_what_is_written_can_be_loaded(monkeypatch: pytest.MonkeyPatch, anew: An
         monkeypatch.setattr(grammar_tables, name, module[name])
     loaded = parser_tables.load(grammar_text(), parser._Builder())
     assert loaded is not None
-    anew(lambda: loaded)
+    monkeypatch.setattr(parser, "lark_parser", lambda: loaded)
     assert outcome(PROGRAMS[0]) == expected
     # Only what is longer than a line by itself is on a longer one.
     assert all(len(line) <= 100 or line.count("'") >= 2 for line in text.splitlines())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import islpy as isl
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tcdsl.lang import comprehension as typed
@@ -105,6 +105,11 @@ def test_statements(text: str) -> None:
 
 # --- random trees ------------------------------------------------------------------------------
 
+DRAWN = settings(
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],  # a busy machine
+)
 WORDS = ["A", "B2", "i", "_", "__global__", "and", "or", "argmax", "inner", "information", "nano",
          "float_x", "e5", "i64", "f32"]  # fmt: skip
 RESERVED = {"def", "where", "in", "exists", "min", "max", "true", "false", "inf", "nan",
@@ -186,13 +191,13 @@ defs = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(DRAWN, max_examples=100)
 @given(exprs)
 def test_parsing_a_printed_expression_gives_it_back(expr: ast.Expr) -> None:
     assert parsed_expr(print_expr(expr)) == expr
 
 
-@settings(max_examples=60, deadline=None)
+@settings(DRAWN, max_examples=60)
 @given(st.lists(defs, min_size=1, max_size=2).map(tuple))
 def test_parsing_a_printed_program_gives_it_back(definitions: tuple[ast.Def, ...]) -> None:
     text = print_program(ast.Program(definitions, Source("")))
@@ -203,7 +208,7 @@ def test_parsing_a_printed_program_gives_it_back(definitions: tuple[ast.Def, ...
         assert parse_program(Source(broken)).defs == definitions
 
 
-@settings(max_examples=60, deadline=None)
+@settings(DRAWN, max_examples=60)
 @given(exprs)
 def test_no_pair_of_parentheses_is_redundant(expr: ast.Expr) -> None:
     """Without any one pair that is not a list of arguments, the text means something else.

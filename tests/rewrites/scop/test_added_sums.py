@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tcdsl.driver import print_scop
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.rewrites.scop.added_sums import added, why_not_added
 from tcdsl.rewrites.scop.separate_sums import separate
+from tcdsl.stages import print_scop
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.driver import print_scop
 from tcdsl.lang.comprehension import Const, Expr
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.plan import search
 from tcdsl.plan.rewrites import REWRITES
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.common_subexpressions import why_not_shared, with_shared
+from tcdsl.stages import print_scop
 from tcdsl.testing.comparison import check
 
 MakeUnit = Callable[..., Any]

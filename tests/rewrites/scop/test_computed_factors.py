@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tcdsl.driver import print_scop
 from tcdsl.lang.comprehension import Cast, Const, Load
 from tcdsl.lang.types.dtypes import (
     BFLOAT16,
@@ -24,6 +23,7 @@ from tcdsl.options import Options
 from tcdsl.plan.rewrites import OF_FACTORS
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.rewrites.scop.computed_factors import _holds, computed_first, why_not_computed_first
+from tcdsl.stages import print_scop
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import subscripts, values
 

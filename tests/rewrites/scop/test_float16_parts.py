@@ -11,7 +11,6 @@ import pytest
 import tcdsl
 from tcdsl.codegen.device.cuda import header_text, parts_for
 from tcdsl.costmodel.chip import load_chip
-from tcdsl.driver import print_scop
 from tcdsl.interp.arithmetic import Array
 from tcdsl.interp.error_bounds import evaluate_with_bounds
 from tcdsl.options import Options
@@ -20,6 +19,7 @@ from tcdsl.plan.library_rewrite import library_rewrites
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.float16_parts import in_float16, why_not_in_float16
 from tcdsl.runtime.nvrtc import compile_cuda, why_no_cuda_compiler
+from tcdsl.stages import print_scop
 from tcdsl.strategies.templates import tile_mma
 from tcdsl.testing.comparison import check
 

@@ -31,7 +31,7 @@ def forced(**config: Any) -> Options:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.slow_but("nt")
+@pytest.mark.slow
 def test_all_transpositions_and_edges(
     mode: str, cuda_unit: MakeUnit, emulated: Emulate, monkeypatch: pytest.MonkeyPatch
 ) -> None:

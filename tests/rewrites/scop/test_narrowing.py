@@ -10,7 +10,6 @@ import pytest
 
 import tcdsl
 from tcdsl.costmodel.chip import load_chip
-from tcdsl.driver import print_scop
 from tcdsl.interp.arithmetic import Array
 from tcdsl.interp.error_bounds import evaluate_with_bounds
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32
@@ -23,6 +22,7 @@ from tcdsl.rewrites.scop.narrowing import (
     why_not_narrowed,
     why_not_narrowed_together,
 )
+from tcdsl.stages import print_scop
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tcdsl.driver import print_scop
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.rewrites.scop.outer_factors import why_not_outer, with_outer_factors
+from tcdsl.stages import print_scop
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.driver import print_scop
 from tcdsl.options import Options
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.rewrites.scop.separate_sums import separate, why_not_separate
+from tcdsl.stages import print_scop
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tcdsl.driver import print_scop
 from tcdsl.plan import search
 from tcdsl.plan.rewrites import REWRITES
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.stored_conditions import why_not_stored_first, with_stored_condition
+from tcdsl.stages import print_scop
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 
