@@ -150,8 +150,8 @@ def test_under_torch_compile(dynamic: bool) -> None:
         return run
 
     for form in (along, dual, lambda f: func.hessian(loss(f))):
-        # Not None: PyTorch 2.13's own formulas fail when it opens a size at its second value, as its
-        # dual numbers ask a tensor of symbolic sizes for its offset.
+        # Not None: PyTorch 2.13's own formulas fail when it opens a size at its second value, as
+        # its dual numbers ask a tensor of symbolic sizes for its offset.
         compiled = torch.compile(form(two), fullgraph=True, dynamic=dynamic, backend="aot_eager")
         torch.testing.assert_close(compiled(x), form(two_layers)(x))
         torch.testing.assert_close(compiled(x[:2]), form(two_layers)(x[:2]))
