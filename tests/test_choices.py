@@ -9,7 +9,7 @@ import pytest
 import tcdsl
 from tcdsl.errors import OptionError
 from tcdsl.executable.emulated import EmulatedExecutable
-from tcdsl.options import Options
+from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
 
 SOFTMAX = """def softmax(float(M,N) x) -> (y) {
     m(i) max=! x(i,j)
@@ -289,6 +289,25 @@ def test_choices_that_do_not_fit_say_why(entry: dict[str, Any], words: list[str]
     assert "choices" in str(caught.value)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(("made", "asked"), [("cpu", "emulate"), ("cuda", "cpu")])
+def test_choices_of_a_target_with_other_kernels_are_refused(made: str, asked: str) -> None:
+    choices = {"format": CHOICES_FORMAT, "version": CHOICES_VERSION, "target": made, "kernels": []}
+    with pytest.raises(OptionError, match=f"it is of target '{made}', which makes other kernels"):
+        softmax().compile(X, target=asked, choices=choices)
+
+
+def test_values_that_are_left_out_go_with_those_given() -> None:
+    kernels = [{"kernel": "S0+S1+S2_row0+S2", "template": "row", "threads": 256, "keep": 4}]
+    choices = {"format": CHOICES_FORMAT, "version": CHOICES_VERSION, "kernels": kernels}
+    (favoured,) = softmax().compile(X, target="emulate").choices["kernels"]
+    (made,) = softmax().compile(X, target="emulate", choices=choices).choices["kernels"]
+    assert (made["threads"], made["keep"]) == (256, 4)
+    assert made["vector"] == favoured["vector"]
+    kernels[0] = {"kernel": "S0+S1+S2_row0+S2", "template": "row", "threads": 256}
+    (made,) = softmax().compile(X, target="emulate", choices=choices).choices["kernels"]
+    assert (made["threads"], made["keep"]) == (256, 4), "keep 2 does not go with 256 threads"
 
 
 def test_choices_for_no_elements_say_that_nothing_is_computed() -> None:

@@ -10,7 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tcdsl.api.requirements import choose_target, require_choices, require_sizes
+from tcdsl.api.requirements import (
+    choose_target,
+    require_choices,
+    require_same_kernels,
+    require_sizes,
+)
 from tcdsl.errors import BAD_NAMED, TCError
 from tcdsl.executable import Executable, KnownCalls, Run
 from tcdsl.lang.ranges.binding import bind_sizes
@@ -350,6 +355,7 @@ class Function(metaclass=Documented):
         """Return the def at the sizes of a call, its arguments, and the target."""
         specs = self._described(args)
         chosen = choose_target(target, specs)
+        require_same_kernels(chosen, options)
         require_sizes(self._head, options)
         sizes = bind_sizes(self._head, {n: s.shape for n, s in specs.items()}, given)
         return self._definition.at(sizes), specs, chosen

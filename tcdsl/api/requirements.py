@@ -1,5 +1,6 @@
 """What is required of a call's choices: a target that there is, options, sizes of the program."""
 
+import json
 from collections.abc import Mapping
 
 from tcdsl import cuda
@@ -11,6 +12,7 @@ from tcdsl.runtime.arrays import NUMPY, PYTHON, ArraySpec
 from tcdsl.settings import settings
 
 TARGETS = ("cuda", "cpu", "emulate", "reference")
+OF_GPUS = ("cuda", "emulate")  # which make the same kernels
 
 
 def require_choices(target: object, options: object) -> None:
@@ -27,6 +29,18 @@ def require_target(target: object) -> None:
     """Raise UNKNOWN_TARGET unless *target* is the name of one."""
     if target not in TARGETS:
         raise UNKNOWN_TARGET(target=target, known=", ".join(TARGETS), why="")
+
+
+def require_same_kernels(target: str, options: Options) -> None:
+    """Raise BAD_OPTION if *options* have choices of a target that makes other kernels."""
+    made_for = json.loads(options.choices).get("target") if options.choices else None
+    if made_for not in TARGETS or target == "reference":
+        return
+    if (made_for in OF_GPUS) != (target in OF_GPUS):
+        raise BAD_OPTION(
+            name="choices", what=f"it is of target {made_for!r}, which makes other kernels",
+            advice=f"give what Executable.choices returned for target {target!r}",
+        )  # fmt: skip
 
 
 def require_sizes(c: Head, options: Options) -> None:

@@ -63,10 +63,36 @@ SPEEDUP_OVER_BRIEF_TILES = 2.3  # predicted, of what takes their place
 TILED_MULTIPLICATIONS = 1 << 18  # below which a launch takes longer than the arithmetic
 TILED_USES = 8  # of an operand's element, for it to be worth shared memory
 TILED_CHUNK_VALUES = 128  # of a reduced axis that are worth a block of their own
+SLOWER_THAN_IMPLICIT = (
+    1.15  # predicted, what takes so much longer than tiles of an implicit product
+)
+SWATH_FROM_MEMORY = 4  # tiles at least, of columns that the second-level cache does not hold (H100)
+# Rows that an element is multiplied by, and products in all, from which on planes are tried: with
+# 1536 x 1536 x 1536 they took 143 us for 110, with 1792 x 1792 x 1792 169 for 195 (H200).
+PLANES_ROWS = 512
+PLANES_PRODUCTS = 5 << 30
+# Whole sectors that a part of one costs (the gradient by data of stride 2, 56 x 56 x 128 of 32
+# images, channels second, H200: 126 us, with neighbours along channels 81).
+PART_OF_SECTOR = 2.3
+CHAIN_LOAD_INSTRUCTIONS = 2.5  # of a chain's load, with its address
+CHAIN_LOAD_CYCLES = 40  # that it waits for, from the first-level cache or shared memory
+CHAIN_OWN_LOADS = 0.5  # part of its loads from shared memory that is not another thread's at once
+CHAIN_REGISTERS = 32  # of a thread, beside its sums
+CHAIN_BYTES_IN_FLIGHT = 32.0  # of a thread
 
 # --- stencils ----------------------------------------------------------------------------
 
 STENCIL_ADDRESS_INSTRUCTIONS = 4  # of an array in memory, beside its loads
+STENCIL_OTHER_UNITS = 0.15  # of the time that units take which are not the limiter
+
+# --- launches ----------------------------------------------------------------------------
+
+ALIKE_BLOCKS_LAUNCHES = 0.5  # that blocks like another kernel's may take longer
+# That a move must save.  On an H200 (benchmarks/launches.py) blocks side by side save 0.6 to 0.9 us
+# a kernel, half of what is predicted, and cost nothing where kernels are large; barriers of all
+# blocks have paid where the host's launches take longest, and nowhere else.
+PHASES_LAUNCHES = 2.0
+PACKED_LAUNCHES = 0.25
 
 # --- loads -------------------------------------------------------------------------------
 
@@ -109,6 +135,9 @@ INSTRUCTIONS_LEFT = 0.41  # of those that an expression is counted as, after com
 # Of an argmin's or argmax's candidate: is it better, is it or the best a NaN, is there a best; the
 # value and the index of 64 bits are chosen (some 22 instructions; row_argmax, H200, 32 threads).
 PAIR_OPERATIONS = 54
+CALL_INSTRUCTIONS = 16  # of a function of an element, in chains and stencils
+LONE_INSTRUCTION_CYCLES = 2  # of a thread that waits for none, of a warp that no other hides
+SHARED_UPDATE_CYCLES = 100  # of a float in shared memory, till a thread's next one
 WARP_STEP_CYCLES = 5  # of one step of a fold, that other warps do not hide
 SERIAL_VECTORS = 4  # of an array that a thread has on their way, where a loop is serial
 

@@ -21,6 +21,7 @@ from itertools import pairwise
 from math import ceil, inf, prod
 from typing import Any
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.occupancy import resident_blocks
@@ -37,10 +38,11 @@ from tcdsl.schedule.plan import Kernel, Weighed
 from tcdsl.strategies.asked import Asked, misfit
 
 SEPARATE = "separate"  # the template of launches that are to stay two
-# Launches that a move must save by the estimate.  On an H200 (benchmarks/launches.py) blocks side
-# by side save 0.6 to 0.9 us a kernel, half of what is predicted, and cost nothing where kernels are
-# large; barriers of all blocks have paid where the host's launches take longest, and nowhere else.
-MARGIN = {"grid_phases": 2.0, "packed": 0.25}
+# Launches that a move must save by the estimate.
+MARGIN = {
+    "grid_phases": gpu_thresholds.PHASES_LAUNCHES,
+    "packed": gpu_thresholds.PACKED_LAUNCHES,
+}
 BLOCKS = (1, 2, 4, 8)  # of a multiprocessor, that wait for one another
 
 

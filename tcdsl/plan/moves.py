@@ -39,9 +39,12 @@ class NoMerge:
 def merges(state: State, known: Evaluator) -> Iterator[Merge | NoMerge]:
     """Yield what may be merged in *state* and would be faster; and which pairs would not."""
     free = [group for group in state.groups if not known.is_fixed(group)]
+    after = _successors(state.groups, known)
+    number = {group.members: n for n, group in enumerate(state.groups)}
     for parts in (*combinations(free, 2), *_readers(free, known), *_products(state, known)):
         whole = known.joined(parts)
-        if whole is None or in_order(_replaced(state.groups, parts, whole), known) is None:
+        own = [number[part.members] for part in parts]
+        if whole is None or len(_between(own, after)) > len(own):
             continue
         # A kernel that waits for another has nothing on its way when it may begin.
         waiting = (len(parts) - 1) * known.gpu.dram_latency_s

@@ -50,6 +50,8 @@ class Evaluator:
         self._seconds: dict[frozenset[str], float] = {}
         self._joined: dict[frozenset[str], Group | None] = {}
         self._fixed: dict[tuple[str, ...], bool] = {}
+        self._needs: dict[tuple[str, ...], frozenset[str]] = {}
+        self._in_one_launch: dict[tuple[tuple[str, ...], ...], float] = {}
 
     def state(self, groups: Sequence[Group]) -> State:
         """Return the state of *groups*, which are in a legal order."""
@@ -101,6 +103,12 @@ class Evaluator:
 
     def seconds_in_one_launch(self, parts: Sequence[Group]) -> float:
         """Return how long *parts* take whose blocks share a launch; infinity if they cannot."""
+        key = tuple(part.members for part in parts)
+        if key not in self._in_one_launch:
+            self._in_one_launch[key] = self._seconds_in_one_launch(parts)
+        return self._in_one_launch[key]
+
+    def _seconds_in_one_launch(self, parts: Sequence[Group]) -> float:
         if not all(self.is_independent(*pair) for pair in combinations(parts, 2)):
             return inf
         common = common_blocks([self.problem(part) for part in parts])
@@ -212,7 +220,9 @@ class Evaluator:
                 rest = self.joined(own[count:])
                 yield whole, (rest,) if rest is not None else tuple(own[count:])
 
-    def needs(self, group: Group) -> set[str]:
+    def needs(self, group: Group) -> frozenset[str]:
         """Return the statements that must run before some member of *group*."""
-        found = (self.grouped.alignment.predecessors(name) for name in group.members)
-        return set().union(*found) - set(group.members)
+        if group.members not in self._needs:
+            found = (self.grouped.alignment.predecessors(name) for name in group.members)
+            self._needs[group.members] = frozenset().union(*found) - set(group.members)
+        return self._needs[group.members]

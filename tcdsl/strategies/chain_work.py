@@ -14,6 +14,7 @@ from itertools import product
 from math import prod
 from typing import NamedTuple
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import VECTOR_BYTES, WARP, Unit
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.lang.comprehension import Binary, Call, Select, walk
@@ -33,17 +34,17 @@ ROWS = (4, 2, 8, 1)
 COLUMNS = (4, 2, 1)
 MOST_X, MOST_Z = 64, 64
 MOST_SIZE = 64  # values of an axis that a block shares in part
-LOAD_ISSUE = 2.5  # instructions that a load is worth, with its address
-LOAD_CYCLES = 40  # that a load waits for, from the first-level cache or shared memory
+LOAD_ISSUE = gpu_thresholds.CHAIN_LOAD_INSTRUCTIONS
+LOAD_CYCLES = gpu_thresholds.CHAIN_LOAD_CYCLES
 UNROLLED = 16  # terms that are unrolled
-OTHER_REGISTERS = 32
-IN_FLIGHT_BYTES = 32.0  # of a thread
+OTHER_REGISTERS = gpu_thresholds.CHAIN_REGISTERS
+IN_FLIGHT_BYTES = gpu_thresholds.CHAIN_BYTES_IN_FLIGHT
 COPIES_AT_ONCE = 4  # vectors of factors that a thread has on their way to shared memory
 LINE_BYTES = 128
-CALL_STEPS = 16
-SERIAL_CYCLES = 2.0  # of an instruction of a warp that is alone on its scheduler
+CALL_STEPS = gpu_thresholds.CALL_INSTRUCTIONS
+SERIAL_CYCLES = gpu_thresholds.LONE_INSTRUCTION_CYCLES
 WORD_BYTES = 4  # of a store to shared memory
-ONCE = 0.5  # part of the loads from shared memory that is not another thread's at once
+ONCE = gpu_thresholds.CHAIN_OWN_LOADS
 
 
 class BlockShape(NamedTuple):

@@ -39,11 +39,29 @@ def choice_for(problem: Problem, asked: Asked) -> Choice:
     for key in data:
         if key not in known:
             raise misfit(name, f"{template.name} has no {key!r}; it has {', '.join(known)}")
-    space = {_text(asdict(config)): config for config in template.space(problem)}
-    own = {**asdict(next(iter(space.values()))), **data}
-    if _text(own) not in space:
-        raise misfit(name, _why_not_in(own, [asdict(config) for config in space.values()], data))
-    return Choice(template, space[_text(own)], wanted.get("code", {}))
+    config = _completed(list(template.space(problem)), data)
+    if isinstance(config, str):
+        raise misfit(name, config)
+    return Choice(template, config, wanted.get("code", {}))
+
+
+def _completed(space: Sequence[Any], data: Mapping[str, Any]) -> Any:
+    """Return the configuration of *space* with the values *data*, or as text why there is none.
+
+    Values that are not given are those of the favoured one, the first; where these do not go with
+    the others, those of the first that has what is given.
+    """
+    if not space:
+        return "it has no configuration for this"
+    by_text = {_text(asdict(config)): config for config in space}
+    own = {**asdict(space[0]), **data}
+    if _text(own) in by_text:
+        return by_text[_text(own)]
+    for config in space:
+        values = asdict(config)
+        if _text({key: values[key] for key in data}) == _text(data):
+            return config
+    return _why_not_in(own, [asdict(config) for config in space], data)
 
 
 def _text(config: Mapping[str, Any]) -> str:

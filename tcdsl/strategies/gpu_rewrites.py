@@ -51,7 +51,7 @@ from tcdsl.strategies.transposition import transposing_kernel
 from tcdsl.strategies.work import along_axes, seconds_of, work_of
 
 SLOW = gpu_thresholds.LAST_BLOCK_SLOWER
-BESIDE = 0.5  # of a launch, that blocks like another kernel's may take longer
+BESIDE = gpu_thresholds.ALIKE_BLOCKS_LAUNCHES
 NOTHING_IN_COMMON: Mapping[str, Choice] = MappingProxyType({})
 
 

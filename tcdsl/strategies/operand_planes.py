@@ -5,6 +5,7 @@ C(m,n) +=! A(m,k) * B(k,n)      columns n: B's planes have k last, each element 
 
 from math import prod
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import Index, Load
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.scop import Scop, Statement
@@ -12,9 +13,8 @@ from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.column_planes import in_planes, plain_factors, why_not_in_planes
 from tcdsl.strategies.implicit_product import indices_of
 
-# Rows that an element is multiplied by, and products in all, from which on planes are tried: with
-# 1536 x 1536 x 1536 they took 143 us for 110, with 1792 x 1792 x 1792 169 for 195 (H200).
-LEAST_ROWS, LEAST_PRODUCTS = 512, 5 << 30
+LEAST_ROWS = gpu_thresholds.PLANES_ROWS
+LEAST_PRODUCTS = gpu_thresholds.PLANES_PRODUCTS
 
 
 @dataclass(frozen=True, slots=True)

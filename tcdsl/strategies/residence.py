@@ -31,10 +31,19 @@ from tcdsl.strategies.sketch import OuterLoop, Sketch
 
 
 def keep_rows(scop: Scop, sketch: Sketch) -> tuple[Scop, Sketch]:
-    """Return *scop* and *sketch* with copies of the resident arrays of the sketch."""
+    """Return *scop* and *sketch* with copies of the resident arrays of the sketch.
+
+    An array of which no copy can be made is read by every member, and the sketch says so.
+    """
+    again = []
     for array in sketch.resident:
         if scop.arrays[array].storage is Storage.ARGUMENT:
+            before = scop
             scop, sketch = _keep(scop, sketch, array)
+            again += [array] if scop is before else []
+    if again:
+        note = f"not copied, but read by each statement that uses them: {', '.join(again)}"
+        sketch = replace(sketch, why=(*sketch.why, note))
     for array in _ahead(scop, sketch):
         scop, sketch = _keep(scop, sketch, array, is_ahead=True)
     return scop, sketch

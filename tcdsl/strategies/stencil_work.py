@@ -26,12 +26,13 @@ from tcdsl.records import dataclass
 
 BASE_REGISTERS = gpu_thresholds.BASE_REGISTERS
 ADDRESS_INSTRUCTIONS = gpu_thresholds.STENCIL_ADDRESS_INSTRUCTIONS
-CALL_INSTRUCTIONS = 16
+CALL_INSTRUCTIONS = gpu_thresholds.CALL_INSTRUCTIONS
 MOST_ROWS = 8
 WARPS, MOST_THREADS = 2, 512  # of a block: at least, and at most
 WORD_BYTES = 4
-OTHERS, UNITS = 0.15, ("memory", "L2", "shared memory", "issue")
-CYCLES = 2  # of an instruction of a thread that waits for none: one of a warp in two
+OTHERS = gpu_thresholds.STENCIL_OTHER_UNITS
+UNITS = ("memory", "L2", "shared memory", "issue")
+CYCLES = gpu_thresholds.LONE_INSTRUCTION_CYCLES
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@
 A sector of which an instruction writes a part costs the cache more than a whole one.
 """
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.locality import array_strides, coefficient_of
 from tcdsl.poly.scop import Access, Array
 from tcdsl.strategies.implicit_product import Classes, names_in
@@ -15,9 +16,7 @@ from tcdsl.strategies.traffic import is_inside
 
 LANES = 4  # threads of a row: each has pairs of neighbours
 EXCHANGED_BYTES = 16  # that a thread stores after an exchange (codegen/cuda/exchanges.py)
-# Whole sectors that a part of one costs (the gradient by data of stride 2, 56 x 56 x 128 of 32
-# images, channels second, H200: 126 us, with neighbours along channels 81).
-PART_COST = 2.3
+PART_COST = gpu_thresholds.PART_OF_SECTOR
 
 
 def stored_bytes(problem: Problem, classes: Classes) -> float:

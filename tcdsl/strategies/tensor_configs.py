@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import product
 from math import prod
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Feature
 from tcdsl.records import dataclass
 from tcdsl.schedule.stitching import MAX_TICKETS
@@ -53,7 +54,7 @@ Space = tuple[tuple[tuple[int, int, int, int], ...], tuple[int, ...]]
 SPLIT_SPACE: Space = ((16, 128, 4, 1), (16, 128, 8, 1), (16, 64, 4, 1)), (3, 4, 2)
 PLANE_SPACE: Space = ((16, 128, 8, 1),), (4, 3, 2)
 SWATH = 8
-SWATH_FROM_MEMORY = 4  # at least, of columns that the second-level cache does not hold (H100)
+SWATH_FROM_MEMORY = gpu_thresholds.SWATH_FROM_MEMORY
 CLUSTERS = ((2, 1), (1, 2), (2, 2))  # blocks along rows and columns
 LEAST_STEPS = 4  # of a block that shares sums
 THREADS, BOXES = "threads", "boxes"  # who brings operands

@@ -56,7 +56,7 @@ STAGED_CYCLES = gpu_thresholds.STAGED_CYCLES
 TICKET = gpu_thresholds.TICKET_ATOMICS
 L1_SHARE = gpu_thresholds.L1_HELD
 MOST_IN_FLIGHT = gpu_thresholds.SERIAL_VECTORS
-UPDATE_CYCLES = 100  # of a float in shared memory, till a thread's next one
+UPDATE_CYCLES = gpu_thresholds.SHARED_UPDATE_CYCLES
 
 
 def work_of(problem: Problem, sketch: Sketch) -> Work:

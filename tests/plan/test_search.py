@@ -93,6 +93,9 @@ def test_no_group_waits_for_itself(lower: Lower) -> None:
     rest = [group for group in grouped.groups if group not in (a, b)]
     assert in_order([both, *rest], known) is None
     assert in_order([b, *rest, a], known) == list(grouped.groups)
+    moves = merges(known.state(grouped.groups), known)
+    tried = [m.parts if isinstance(m, Merge) else (m.one, m.other) for m in moves]
+    assert tried and [a, b] not in map(list, tried), "c would be between them"
 
 
 def test_what_few_threads_would_wait_for_is_a_kernel_of_its_own(lower: Lower) -> None:

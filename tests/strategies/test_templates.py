@@ -37,6 +37,11 @@ PROGRAMS: dict[str, tuple[str, Shapes]] = {
         [(17, 512)],
     ),
     "column": ("def f(float(M,N) x) -> (y) { y(n) +=! x(m,n) }", [(700, 36)]),
+    "half rows": (
+        "def f(float16(M,N) x) -> (float16(M,N) y) { s(m) +=! float(x(m,n))"
+        "  y(m,n) = float16(float(x(m,n)) / s(m)) }",
+        [(37, 64)],
+    ),
 }  # fmt: skip
 
 
@@ -98,7 +103,9 @@ def forced(name: str, target: str = "emulate") -> Iterator[Options]:
     """Yield options that ask for each candidate of a program, the chosen ones left out."""
     source, shapes = {**PROGRAMS, **CPU_PROGRAMS}[name]
     (f,) = tcdsl.define(source)
-    specs = [tcdsl.spec(shape, "float32") for shape in shapes]
+    c = comprehension_of(source)
+    types = [c.tensors[name].dtype.name for name in c.inputs]
+    specs = [tcdsl.spec(shape, dtype) for shape, dtype in zip(shapes, types, strict=True)]
     exe = tcdsl.define(source)[f].compile(*specs, target=target, options=Options(threads=3))
     for candidate in exe.candidates:
         if "why_not" in candidate or candidate["is_chosen"]:

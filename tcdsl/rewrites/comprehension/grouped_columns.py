@@ -2,7 +2,7 @@
 
     m(n,g) +=! x(n,p,g,d)                  m.part(n,D*g+d) +=! x(n,p,g,d)
     y(n,p,g,d) = x(n,p,g,d) - m(n,g)  -->  m(n,g)          +=! m.part(n,D*g+d)
-                                           m.run(n,c)        = m(n,c/D)          c in 0:G*D
+                                           m.run(n,D*g+d)    = m(n,g)
                                            y(n,p,g,d)        = x(n,p,g,d) - m.run(n,D*g+d)
 
     memory      x(n,p,0,0..D) x(n,p,1,0..D) ... x(n,p,G-1,0..D)
@@ -247,7 +247,7 @@ class _Rewriter:
                 return expr
             if Index(d) in expr.subscripts:
                 return expr
-            name = self._copy(statement, expr, ranges, g)
+            name = self._copy(statement, expr, ranges, pair)
             subscripts = tuple(together if s == Index(g) else s for s in expr.subscripts)
             return replace(expr, tensor=name, subscripts=subscripts)
 
@@ -281,30 +281,30 @@ class _Rewriter:
             ranges,
         )  # fmt: skip
 
-    def _copy(self, statement: Statement, load: Load, ranges: Mapping[str, range], g: str) -> str:
+    def _copy(
+        self, statement: Statement, load: Load, ranges: Mapping[str, range], pair: Pair
+    ) -> str:
         """Return the copy of what *load* reads for each g and d, made now if it is not there."""
+        g, _ = pair
         names = [_name(s) for s in load.subscripts]
         key = load.tensor, tuple(Index("") if n == g else Index(str(ranges[n])) for n in names)
         if key in self.copies:
             return self.copies[key]
-        run = self.groups.extents[1]
-        name = self._tensor(f"{load.tensor}.run", load.dtype, tuple(names), ranges, g)
-        number = Const(run, INT32)
-        subscripts = tuple(
-            Binary("/", Index(n), number, INT32) if n == g else Index(n) for n in names
-        )
-        own = {n: range(len(ranges[n]) * run) if n == g else ranges[n] for n in names}
+        run = self._tensor(f"{load.tensor}.run", load.dtype, tuple(names), ranges, g)
+        own = tuple(n for name in names for n in (pair if name == g else (name,)))
+        together = _together(pair, self.groups.extents[1])
         self._add(
             Statement(
                 name=fresh_name(f"{statement.name}_run", {s.name for s in self.statements}),
-                target=name, subscripts=tuple(map(Index, names)), indices=tuple(names),
-                n_left=len(names), reduction=None, value=Load(load.tensor, subscripts, load.dtype),
+                target=run, subscripts=tuple(together if n == g else Index(n) for n in names),
+                indices=own, n_left=len(own), reduction=None,
+                value=Load(load.tensor, tuple(map(Index, names)), load.dtype),
                 span=statement.span, target_span=statement.target_span,
             ),
-            own,
+            ranges,
         )  # fmt: skip
-        self.copies[key] = name
-        return name
+        self.copies[key] = run
+        return run
 
     def _tensor(
         self, name: str, dtype: DType, names: tuple[str, ...], ranges: Mapping[str, range], g: str

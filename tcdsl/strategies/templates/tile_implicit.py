@@ -15,6 +15,7 @@ from itertools import product
 from math import inf, prod
 from typing import Any
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Feature
 from tcdsl.costmodel.estimate import estimate, fastest
 from tcdsl.costmodel.packing import Copied, with_loaders, with_parts
@@ -68,7 +69,7 @@ STEP_BYTES = 128  # along the terms
 SPLIT_SHAPES = ((16, 64, 4, 1), (16, 64, 8, 1), (16, 128, 4, 1), (16, 128, 8, 1))
 SPLIT_STAGES = (3, 2, 4)
 FEW = 12  # rows, columns or terms: threads may be faster than tiles that are mostly empty
-SURELY = 1.15  # as much longer others must be estimated to take
+SURELY = gpu_thresholds.SLOWER_THAN_IMPLICIT
 OTHERS: tuple[Template[Any], ...] = (tile_mma.TEMPLATE, tile_simt.TEMPLATE)
 Way = tuple[int, Sequence[tuple[int, int, int, int]], Sequence[int], Sequence[int]]
 
