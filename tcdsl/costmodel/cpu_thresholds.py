@@ -23,7 +23,7 @@ TILED_MULTIPLICATIONS = 1 << 14  # below which the simple loops do
 TILED_USES = 4  # of an element of an operand, for it to be worth a register
 SPLIT_INSTANCES = 1 << 10  # of a sum that is computed for each remainder: 900 took half as long so
 PACKED_USES = 8  # of an element of an operand, for it to be copied to a buffer of its own
-ACCUMULATORS = 20  # vector registers for partial results, of 32 (AVX-512) or 16
+ACCUMULATORS = {32: 20, 16: 12}  # vector registers for partial results, of so many
 # Of the rate of whole vectors of results (layers of benchmarks/cpu_contractions.py): vectors of
 # partial sums, whose tiles load nearly as often as they multiply; a last vector that is not whole,
 # of partial sums and of results; and results apart in memory, whose stores take as long as so many
@@ -52,6 +52,8 @@ IN_PLACE = 8
 # lane, and what is copied is used once for each column or row.  64 x 1000 by 1000 x 1000, 64 x 256
 # by 256 x 3136 and two like them took 0.85 to 0.92 of the time without (one thread of a Zen 4).
 PANEL_USES = 96
+COPIED_SECONDS = 1e-9  # an element of an operand in another layout
+NARROW_USES = 16  # of operands that would else be converted: a copy of them, too
 PANEL_CACHE = 0.65  # of a core's second-level cache, that a block and its panels may take
 PANEL_BYTES = 512 << 10  # of a block of one operand, on a thread's stack
 # A register tile whose rows share sets of a cache, or whose vectors are folded, is slower.

@@ -6,9 +6,11 @@ Where nobody has measured one (``tcdsl calibrate --target cpu``) its numbers are
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
+from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from tcdsl.costmodel.chip import ChipError
@@ -41,6 +43,8 @@ class Cpu:
     fork_s: float = _NUMBERS["fork_s"]  # until all threads have begun and ended
     fma_f32_per_s: float = _NUMBERS["fma_f32_per_s"]
     fma_f64_per_s: float = _NUMBERS["fma_f64_per_s"]
+    has_byte_dots: bool = True  # instructions that multiply four terms of 8 bits, ...
+    has_bfloat16_dots: bool = True  # ... or two of bfloat16
 
     def refined(self, numbers: Mapping[str, float]) -> "Cpu":
         """Return the CPU with *numbers* in place of its own.
@@ -60,4 +64,28 @@ CPU_SOURCES: dict[str, str] = {name: entry[1] for name, entry in _FILE["numbers"
 
 def this_cpu(threads: int = 0) -> Cpu:
     """Return the machine's CPU, with *threads* threads or (0) all that this process may use."""
-    return Cpu(threads or len(os.sched_getaffinity(0)))
+    return with_instructions(Cpu(threads or len(os.sched_getaffinity(0))), _instructions())
+
+
+def with_instructions(cpu: Cpu, names: Collection[str]) -> Cpu:
+    """Return *cpu* with the *names* of its instruction sets, as Linux lists those of x86."""
+    if not names:
+        return cpu
+    is_wide = {"avx512f", "avx512bw"} <= set(names)
+    return replace(
+        cpu,
+        vector_bytes=cpu.vector_bytes if is_wide else 32,
+        has_byte_dots=is_wide and "avx512_vnni" in names,
+        has_bfloat16_dots=is_wide and "avx512_bf16" in names,
+    )
+
+
+@cache
+def _instructions() -> frozenset[str]:
+    """Return the names of this processor's instruction sets, none where it is no x86."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return frozenset()
+    flags = (line.partition(":")[2] for line in lines if line.startswith("flags"))
+    return frozenset(next(flags, "").split())

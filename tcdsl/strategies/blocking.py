@@ -1,12 +1,19 @@
 """How a contraction is cut into tiles of registers and blocks of caches (panels.py)."""
 
 from tcdsl.lang.comprehension import Const
-from tcdsl.lang.types.dtypes import INT32
+from tcdsl.lang.types.dtypes import INT32, DType
 from tcdsl.poly.loop_tree import Coordinate
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.packing import Side
 
-TERMS_TOGETHER = 2
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """How an instruction multiplies several narrow terms and adds them to each sum."""
+
+    at_once: int  # terms that take as long as one by one: 1 where this processor has none
+    together: int  # terms of a step
+    dtype: DType | None  # of panels; None: each factor's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +65,5 @@ class Panels:
     is_shared: bool  # whether the columns' panels are filled before, or by each block of rows
     around: tuple[str, ...] = ()  # other indices of results: a product each
     within: tuple[str, ...] = ()  # other reduced indices, each with all its values in a block
-    lanes: int = 0  # of an instruction that adds two terms of 16 bits to each sum; 0: one by one
-
-    @property
-    def together(self) -> int:
-        """How many terms are multiplied by an instruction."""
-        return TERMS_TOGETHER if self.lanes else 1
+    is_transposed: bool = False  # whether terms of a column are neighbours in memory
+    dots: Dots | None = None  # None: terms are multiplied one by one

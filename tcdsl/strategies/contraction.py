@@ -17,7 +17,7 @@ but their accumulators: the tile is one row, and as much of it as registers hold
 sums of rows that lie one after another, take as long without.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 
 from tcdsl.costmodel import cpu_thresholds
@@ -25,7 +25,7 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.register_tiles import best_tile, registers_of, vector_operations
 from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, walk
-from tcdsl.lang.types.dtypes import INT8, INT16, INT32, UINT8
+from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32, INT8, INT16, INT32, UINT8
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.parallelism import Role
@@ -43,6 +43,7 @@ from tcdsl.rewrites.scop.materialisation import (
 from tcdsl.rewrites.scop.remainders import by_remainders, why_not_by_remainders
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.schedule.fusion import Group
+from tcdsl.strategies.blocking import Dots
 
 MIN_WORK = cpu_thresholds.TILED_MULTIPLICATIONS
 MIN_REUSE = cpu_thresholds.TILED_USES
@@ -53,8 +54,8 @@ ROW_VECTORS = cpu_thresholds.ROW_VECTORS
 FOLDED, REST = cpu_thresholds.FOLDED, cpu_thresholds.REST
 PARTS, APART_TERMS = cpu_thresholds.PARTS, cpu_thresholds.APART_TERMS
 FAR_SHARE, FAR = cpu_thresholds.FAR_SHARE, cpu_thresholds.FAR
-PAIRED_TERMS = cpu_thresholds.PANEL_TERMS
-PAIRED = {INT8, UINT8, INT16}
+NARROW_TERMS, NARROW_USES = cpu_thresholds.PANEL_TERMS, cpu_thresholds.NARROW_USES
+BYTES = {INT8, UINT8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +177,24 @@ def _is_dot_vector(shape: Shape, dim: int) -> bool:
     return all(row[dim] == 1 for row in _operand_rows(shape))
 
 
-def materialise_operands(scop: Scop, shapes: Mapping[str, Shape], cpu: Cpu) -> Scop:
+def has_operands_to_copy(scop: Scop, shape: Shape, cpu: Cpu) -> bool:
+    """Return whether operands of *shape*'s statement are worth arrays of their own."""
+    return bool(_worth_materialising(scop, shape, cpu))
+
+
+def materialise_operands(
+    scop: Scop, shapes: Mapping[str, Shape], cpu: Cpu, kept: Collection[str] = ()
+) -> Scop:
     """Give the operands of contractions arrays of their own where that makes a vector dimension.
 
     That is where the best vector dimension needs another layout, or where a guard or a conversion
     would be evaluated at every use.  Legal always: see rewrites/scop/materialisation.
+
+    :arg kept: statements whose operands stay as they are.
     """
     for statement in scop.statements:
+        if statement.name in kept:
+            continue
         shape = shapes[statement.name]
         for operand, vector in _worth_materialising(scop, shape, cpu):
             scop = materialise(scop, statement.name, operand, vector) or scop
@@ -215,8 +227,6 @@ def _worth_materialising(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Opera
     factors = factors_of(statement.value)
     if len(factors) < 2:
         return []
-    if has_pairs(shape):
-        factors = [factor.operand for factor in factors if isinstance(factor, Cast)]
     rows = {
         (access.array, access.subscripts): row
         for access, row in zip(statement.reads, _operand_rows(shape), strict=True)
@@ -242,21 +252,44 @@ def _worth_materialising(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Opera
     return best[1]
 
 
-def has_pairs(shape: Shape) -> bool:
-    """Return whether terms are products of two integers of 16 bits: panels hold them as they are.
+def dots_of(shape: Shape, cpu: Cpu) -> Dots | None:
+    """Return the instruction that adds several products of narrow terms to each sum, if one does.
 
-    An instruction then adds two products to each sum (strategies/panels).
+    Panels then hold the terms as they are (strategies/panels).
     """
     statement = shape.statement
-    if statement.reduction is None or statement.reduction.dtype != INT32:
-        return False
-    reduced = [e for e, r in zip(shape.extents, shape.roles, strict=True) if r is Role.REDUCED]
-    if max(reduced, default=0) < PAIRED_TERMS or prod(reduced) > max(reduced):
-        return False
     match statement.value:
-        case Binary(op="*", left=Cast(operand=Load(dtype=one)), right=Cast(operand=Load(dtype=o))):
-            return {one, o} <= PAIRED
-    return False
+        case Binary(op="*", left=Cast(operand=Load() as one), right=Cast(operand=Load() as other)):
+            types = one.dtype, other.dtype
+        case _:
+            return None
+    if statement.reduction is None or not _has_long_terms(shape, one, other):
+        return None
+    sums = statement.reduction.dtype
+    if sums == INT32 and {*types} <= BYTES:
+        return Dots(4 if cpu.has_byte_dots else 2, 4, None)
+    if sums == INT32 and {*types} <= BYTES | {INT16}:
+        return Dots(2, 2, INT16)
+    # FMA in its place takes as long as on panels of float32, but with few registers.
+    if sums == FLOAT32 and {*types} == {BFLOAT16} and registers_of(cpu) == 32:
+        return Dots(2 if cpu.has_bfloat16_dots else 1, 2, BFLOAT16)
+    return None
+
+
+def _has_long_terms(shape: Shape, one: Load, other: Load) -> bool:
+    """Return whether products of *one* by *other* have long sums, for several rows and columns."""
+    extents = dict(zip(shape.statement.indices, shape.extents, strict=True))
+    reduced = [e for e, r in zip(shape.extents, shape.roles, strict=True) if r is Role.REDUCED]
+    own = (
+        [n for i, n in extents.items() if _reads(a, i) and not _reads(b, i)]
+        for a, b in ((one, other), (other, one))
+    )
+    has_uses = min(max(counts, default=0) for counts in own) >= NARROW_USES
+    return has_uses and prod(reduced) == max(reduced, default=0) >= NARROW_TERMS
+
+
+def _reads(load: Load, index: str) -> bool:
+    return any(_mentions(subscript, index) for subscript in load.subscripts)
 
 
 def _mentions(expr: Expr, index: str) -> bool:

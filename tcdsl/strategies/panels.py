@@ -16,8 +16,8 @@
 Panels have whole tiles, zeros beyond the operands, so that no tile asks where it is: sums of rows
 and columns that nobody has are computed, and not stored.
 
-Where operands are integers of at most 16 bits and sums of 32, one instruction multiplies two terms
-and adds them to each sum: ``B.panel[n/nr, k/kc, k%kc/2, n%nr, k%2]``.
+Where operands are narrow, 16 bits or 8, and sums have 32, one instruction multiplies two terms or
+four and adds them to each sum: ``B.panel[n/nr, k/kc, k%kc/2, n%nr, k%2]`` (``device/c/dots.h``).
 
 Legal iff the instances are a product of ranges from 0 on, each factor is an element or 0, and all
 other members follow the sums: each rewrite checks its own part.  The loops are those of Goto and
@@ -29,7 +29,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from tcdsl.lang.types.dtypes import INT16
 from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Leaf, Loop, LoopKind, Node, sequence
 from tcdsl.poly.scop import Kind, Scop
@@ -44,6 +43,7 @@ from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Sketch
 
 COPIES = "panel copies"  # the template of the kernel that fills the columns' panels
+LINE_STEPS = 16  # of 4 bytes, in a line of the caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,10 @@ class _Builder:
         members = "+".join(self.problem.group.members)
         columns = self._packed(self._with_sums(), 1)
         rows = self._packed(columns.scop, 0)
+        # What is along an operand's neighbours in memory is the outer dimension of these panels.
+        is_row_transposed = self.panels.dots is not None and not self.panels.is_along_terms
+        found = ((columns, self.panels.is_transposed), (rows, is_row_transposed))
+        self.transposed = {packed.array for packed, is_transposed in found if is_transposed}
         self.scop = rows.scop
         kernels: list[PanelKernel] = []
         local = [rows]
@@ -150,20 +154,22 @@ class _Builder:
             tiles = own.at(position)[1], own.block // own.tile
             outer = [*each(panels.around), *blocks, steps, tiles, *each(within)]
         name = f"{factor.load.tensor}.panel{number}{self.lead}"
-        of = TileOf(name, self._sides(number), is_split=True, dtype=INT16 if panels.lanes else None)
+        dots = panels.dots
+        dtype = None if dots is None else dots.dtype or factor.load.dtype
+        of = TileOf(name, self._sides(number), is_split=True, dtype=dtype)
         return pack(scop, self.lead, factor, outer, of)
 
     def _sides(self, number: int) -> tuple[Side, ...]:
         """Return the dimensions of a panel of rows (0) or of columns (1), neighbours last."""
         panels = self.panels
         terms, own = panels.terms.side, (panels.rows, panels.columns)[number].side
-        if number == 0 and (panels.is_along_terms or panels.lanes):
+        if number == 0 and (panels.is_along_terms or panels.dots):
             return own, terms
-        if not panels.lanes:
+        if panels.dots is None:
             return terms, own
-        two = panels.together
-        pairs = replace(terms, size=terms.size // two, apart=two)
-        return pairs, own, replace(terms, size=two)
+        some = panels.dots.together
+        steps = replace(terms, size=terms.size // some, apart=some)
+        return steps, own, replace(terms, size=some)
 
     def _extent(self, index: str) -> int:
         shape = self.problem.shapes[self.lead]
@@ -259,20 +265,19 @@ class _Builder:
             (LoopKind.SERIAL, {lead: Coordinate(self._at(self.scop, index))}, self._extent(index))
             for index in self.panels.within
         ]
-        at, two = self._at(self.scop, terms.index), self.panels.together
-        steps = terms.block // two
-        levels.append((LoopKind.SERIAL, {lead: Coordinate(at, 0, two, steps)}, steps))
-        levels.append(self._digit([lead], self.panels.rows, 2, LoopKind.UNROLL))
-        if not self.panels.lanes:
-            levels.append(self._digit([lead], self.panels.columns, 2, LoopKind.VECTOR))
-            return self._nest([lead], levels)
-        columns, lanes = self.panels.columns, self.panels.lanes
-        across, vectors = self._at(self.scop, columns.index), columns.tile // lanes
+        at, dots = self._at(self.scop, terms.index), self.panels.dots
+        some = 1 if dots is None else dots.together
+        kinds = [LoopKind.SERIAL, LoopKind.UNROLL, LoopKind.VECTOR]
+        if dots is not None:
+            kinds = [LoopKind.COLLECTIVE] * 3
+        steps = terms.block // some
         levels += [
-            (LoopKind.UNROLL, {lead: Coordinate(across, 0, lanes, vectors)}, vectors),
-            (LoopKind.COLLECTIVE, {lead: Coordinate(across, 0, 1, lanes)}, lanes),
-            (LoopKind.COLLECTIVE, {lead: Coordinate(at, 0, 1, two)}, two),
+            (kinds[0], {lead: Coordinate(at, 0, some, steps)}, steps),
+            self._digit([lead], self.panels.rows, 2, kinds[1]),
+            self._digit([lead], self.panels.columns, 2, kinds[2]),
         ]
+        if dots is not None:
+            levels.append((LoopKind.COLLECTIVE, {lead: Coordinate(at, 0, 1, some)}, some))
         return self._nest([lead], levels)
 
     @property
@@ -282,12 +287,25 @@ class _Builder:
     def _copy_nest(self, name: str, packed: Packed, depth: int) -> Node:
         """Return the loops of a copy below *depth* others, along neighbours in memory inside."""
         tile = self.scop.arrays[packed.array]
-        dims = [*packed.outer[depth:], *packed.elements]
-        levels: list[Level] = [
-            (LoopKind.SERIAL, {name: Coordinate(dim)}, greatest(tile.shape[dim])) for dim in dims
-        ]
-        levels[-1] = (LoopKind.VECTOR, *levels[-1][1:])
-        return self._nest([name], levels)
+
+        def whole(kind: LoopKind, dim: int) -> Level:
+            return kind, {name: Coordinate(dim)}, greatest(tile.shape[dim])
+
+        levels = [whole(LoopKind.SERIAL, dim) for dim in packed.outer[depth:]]
+        first, second, *few = packed.elements  # the terms of a step are few
+        if packed.array in self.transposed:
+            # A line of the operand at once, which other lines may drive out of the cache.
+            steps = greatest(tile.shape[first])
+            assert steps is not None, "panels have no open sizes"
+            lines = Coordinate(first, 0, LINE_STEPS)
+            levels += [
+                (LoopKind.SERIAL, {name: lines}, -(-steps // LINE_STEPS)),
+                whole(LoopKind.SERIAL, second),
+                (LoopKind.SERIAL, {name: Coordinate(first, 0, 1, LINE_STEPS)}, LINE_STEPS),
+            ]
+        else:
+            levels += [whole(LoopKind.SERIAL, first), whole(LoopKind.VECTOR, second)]
+        return self._nest([name], [*levels, *(whole(LoopKind.UNROLL, dim) for dim in few)])
 
     def _shared_copies(self, packed: Packed) -> Node:
         """Return the loops that fill all panels of columns."""

@@ -42,6 +42,7 @@ from tcdsl.strategies.asked import NOTHING_ASKED, Asked, asked_for, require_foll
 from tcdsl.strategies.choices import candidates_of, choice_for
 from tcdsl.strategies.contraction import (
     find_contraction,
+    has_operands_to_copy,
     materialise_operands,
     sums_by_remainders,
     why_not_contraction,
@@ -128,21 +129,72 @@ def _as_written(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
     dependences = dependences_of(scop)
     shapes = shapes_of(scop, dependences)
     if scheme is Scheme.AUTO and options.vectorise:
-        laid_out = materialise_operands(scop, shapes, cpu)
+        laid_out = _with_operands(scop, shapes, dependences, options, cpu)
         if laid_out is not scop:
             record("operand packing", laid_out)
             scop, dependences = laid_out, dependences_of(laid_out)
             shapes = shapes_of(scop, dependences)
     if scheme is Scheme.PLAIN:
         options = replace(options, fuse="none")
-    policy = _Policy(scop, shapes, options, cpu)
     refused: Refused = []
-    alignment = alignment_of(scop, dependences)
-    groups = group_statements(scop, alignment, shapes, recording(policy.why_not, refused))
+    groups = _groups(scop, shapes, dependences, _Policy(scop, shapes, options, cpu), refused)
     record("fusion", scop, notes=["+".join(group.members) for group in groups])
     rewritten, queue = _rewrite(scop, groups, shapes, options, cpu, scheme)
     plan = _nest(rewritten, queue, options, cpu)
     return replace(plan, apart=apart_in(groups, refused, dependences))
+
+
+def _groups(
+    scop: Scop,
+    shapes: Mapping[str, Shape],
+    dependences: Dependences,
+    policy: "_Policy",
+    refused: Refused,
+) -> list[Group]:
+    """Return the statements of each kernel; what was *refused*, and why, is added."""
+    alignment = alignment_of(scop, dependences)
+    return group_statements(scop, alignment, shapes, recording(policy.why_not, refused))
+
+
+def _with_operands(
+    scop: Scop,
+    shapes: Mapping[str, Shape],
+    dependences: Dependences,
+    options: Options,
+    cpu: Cpu,
+) -> Scop:
+    """Return *scop* with copies of operands that register tiles read, but none of what panels hold.
+
+    Panels are filled from any layout and type.  Whether a contraction has them depends on what
+    shares its kernel, copies for other contractions too: where it has none, its own are made.
+    """
+    wanted = {name for name in shapes if has_operands_to_copy(scop, shapes[name], cpu)}
+    kept = wanted and wanted & _on_panels(scop, shapes, dependences, options, cpu)
+    while True:
+        laid_out = materialise_operands(scop, shapes, cpu, kept)
+        if not kept or laid_out is scop:
+            return laid_out
+        known = dependences_of(laid_out)
+        still = kept & _on_panels(laid_out, shapes_of(laid_out, known), known, options, cpu)
+        if still == kept:
+            return laid_out
+        kept = still
+
+
+def _on_panels(
+    scop: Scop,
+    shapes: Mapping[str, Shape],
+    dependences: Dependences,
+    options: Options,
+    cpu: Cpu,
+) -> set[str]:
+    """Return the statements whose kernels are contractions on panels."""
+    asked, found = asked_for(options), set()
+    for group in _groups(scop, shapes, dependences, _Policy(scop, shapes, options, cpu), []):
+        if not library_of(scop, group.members):
+            sketch, _ = _sketched(Problem(scop, group, shapes, cpu, options), Scheme.AUTO, asked)
+            found |= {*group.members} if sketch.panels is not None else set()
+    return found
 
 
 @dataclass(frozen=True, slots=True)

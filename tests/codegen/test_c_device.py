@@ -20,6 +20,7 @@ import pytest
 from filelock import FileLock, Timeout
 
 from tcdsl.codegen.device.c import (
+    DOTS,
     FLOATS,
     FUNCTIONS,
     INTEGERS,
@@ -119,12 +120,12 @@ def caller(library: ctypes.CDLL, name: str) -> Call:
     return call
 
 
-# One value in, one value out; the folds and products of pairs take vectors, compensated sums pairs:
+# One value in, one value out; the folds and dot products take vectors, compensated sums pairs:
 # they are tested by themselves.
 LOOPED = [
     name
     for name, part in FUNCTIONS.items()
-    if name != "tc_fault" and part not in ("compensated", "pairs")
+    if name != "tc_fault" and part not in ("compensated", "dots")
     if not name.startswith("tc_fold_")
 ]
 
@@ -184,24 +185,100 @@ def test_every_builtin_of_the_language_is_there() -> None:
     assert casts <= FUNCTIONS.keys()
 
 
-@pytest.mark.slow_but("8-flags3", "16-flags0")
-@pytest.mark.parametrize("flags", [(), ("-mno-avx512vnni",), ("-mno-avx512f",), ("-mno-avx2",)])
-@pytest.mark.parametrize("lanes", [8, 16])
-def test_pairs_are_two_products_each(lanes: int, flags: tuple[str, ...], tmp_path: Path) -> None:
-    name = f"tc_pairs_{lanes}"
-    source = header_text(parts_for([name])) + (
-        f"void run(int32_t *sums, const int16_t *a, const int16_t *b) {{ {name}(sums, a, b); }}"
+ROWS, COLUMNS, STEPS = 3, 32, 37  # no multiple of a vector's terms
+WITHOUT = ("", "-mno-avx512bf16", "-mno-avx512vnni", "-mno-avx512f", "-mno-avx2")
+
+
+def dots(name: str, flag: str, folder: Path) -> Callable[..., None]:
+    """Return the tile of dot products *name* as a function of sums, rows and columns."""
+    functions = f"tc_dots_{name}"
+    source = header_text(parts_for([functions])) + (
+        "void run(void *sums, const void *a, const void *b)"
+        f" {{ {functions}(sums, a, b, {ROWS}, {COLUMNS}, {STEPS}); }}"
     )
-    library = ctypes.CDLL(str(compiled(source, tmp_path, *flags, "-shared", "-fPIC")))
-    rng = np.random.default_rng(lanes)
-    extremes = np.array([-(2**15), 2**15 - 1, -128, 255, -1, 0, 1], np.int16)
-    for _ in range(200):
-        a, b = rng.choice(extremes, 2), rng.choice(extremes, (lanes, 2))
-        old = rng.choice(np.array([-(2**31), 2**31 - 1, 0, 77], np.int32), lanes)
+    flags = [flag] if flag else []
+    library = ctypes.CDLL(str(compiled(source, folder, *flags, "-shared", "-fPIC")))
+    return lambda *of: library.run(*(ctypes.c_void_p(x.ctypes.data) for x in of))
+
+
+@pytest.mark.slow_but("i8_i8-", "u8_u8-", "i16--mno-avx2")
+@pytest.mark.parametrize("flag", WITHOUT)
+@pytest.mark.parametrize("name", [name for name in DOTS if name != "bf16"])
+def test_dots_of_integers_are_exact(name: str, flag: str, tmp_path: Path) -> None:
+    run = dots(name, flag, tmp_path)
+    types = [NUMPY[one] for one in (name, name) if "_" not in name] or [
+        NUMPY[one] for one in name.split("_")
+    ]
+    some = 2 if name == "i16" else 4
+    rng = np.random.default_rng(len(name))
+    for number in range(40):
+        ends = [[np.iinfo(t).min, np.iinfo(t).max, 0, 1] for t in types]
+        draw = [rng.choice(e, 5) for e in ends] if number % 2 else ends
+        a = rng.choice(draw[0], (ROWS, STEPS, some)).astype(types[0])
+        b = rng.choice(draw[1], (STEPS, COLUMNS, some)).astype(types[1])
+        old = rng.choice([-(2**31), 2**31 - 1, 0, 77], (ROWS, COLUMNS)).astype(np.int32)
         sums = old.copy()
-        library.run(*(ctypes.c_void_p(x.ctypes.data) for x in (sums, a, b)))
-        exact = old.astype(np.int64) + (a.astype(np.int64) * b).sum(axis=1)
+        run(sums, a, b)
+        exact = old + np.einsum("rkt,kct->rc", a.astype(np.int64), b.astype(np.int64))
         np.testing.assert_array_equal(sums, exact.astype(np.int32))
+
+
+# Factors' sizes, and sums' (None: 0), between powers of 2.  Factors are subnormal numbers, or no
+# factors but sums, or products.
+SIZES: dict[str, tuple[tuple[int, int], tuple[int, int], tuple[int, int] | None]] = {
+    "usual": ((-3, 3), (-3, 3), (-3, 3)),
+    "subnormal by large": ((-133, -120), (100, 127), (-20, 0)),
+    "large by subnormal": ((100, 120), (-133, -120), (-20, 0)),
+    "small sums": ((-70, -60), (-62, -50), (-149, -120)),
+    "small products": ((-64, -63), (-64, -63), None),
+    "the least that divide": ((-56, -50), (-56, -50), (-103, -100)),
+}
+
+
+@pytest.mark.slow_but("usual-", "subnormal by large-", "small products-")
+@pytest.mark.parametrize("flag", WITHOUT)
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())
+def test_dots_of_bfloat16_round_sums_alone(
+    sizes: tuple[tuple[int, int], tuple[int, int], tuple[int, int] | None],
+    flag: str,
+    tmp_path: Path,
+) -> None:
+    """Within the bound of float32's sums of exact products, which subnormal numbers stay in."""
+    run = dots("bf16", flag, tmp_path)
+    rng = np.random.default_rng(7)
+
+    def numbers(shape: tuple[int, ...], ends: tuple[int, int] | None) -> Array:
+        if ends is None:
+            return np.zeros(shape)
+        found: Array = rng.choice([-1, 1], shape) * 2.0 ** rng.uniform(*ends, shape)
+        return np.where(rng.random(shape) < 0.1, 0.0, found)
+
+    for _ in range(20):
+        a = numbers((ROWS, STEPS, 2), sizes[0]).astype(ml_dtypes.bfloat16)
+        b = numbers((STEPS, COLUMNS, 2), sizes[1]).astype(ml_dtypes.bfloat16)
+        old = numbers((ROWS, COLUMNS), sizes[2]).astype(np.float32)
+        sums = old.copy()
+        run(sums, a, b)
+        wide = a.astype(np.float64), b.astype(np.float64)
+        exact = old + np.einsum("rkt,kct->rc", *wide)
+        size = np.abs(old) + np.einsum("rkt,kct->rc", *map(np.abs, wide))
+        terms = 2 * STEPS + 1
+        bound = terms * 2.0**-24 * size + terms * 2.0**-149
+        assert (np.abs(sums - exact) <= bound).all()
+
+
+def test_dots_of_bfloat16_keep_infinities_and_nan(tmp_path: Path) -> None:
+    run = dots("bf16", "", tmp_path)
+    a = np.ones((ROWS, STEPS, 2), ml_dtypes.bfloat16)
+    b = np.full((STEPS, COLUMNS, 2), 2.0**-130, ml_dtypes.bfloat16)
+    b[:, 0] = np.inf
+    b[3, 1] = np.nan
+    a[1] = 0  # times an infinity: NaN, and times a subnormal number 0
+    a[2] = np.inf
+    sums = np.zeros((ROWS, COLUMNS), np.float32)
+    run(sums, a, b)
+    expected = np.einsum("rkt,kct->rc", a.astype(np.float32), b.astype(np.float32))
+    np.testing.assert_array_equal(sums, expected)
 
 
 # --- integers ------------------------------------------------------------------------------

@@ -1,13 +1,30 @@
 """What the cost model takes a CPU for."""
 
 import os
+from dataclasses import replace
+from typing import Any
 
-from tcdsl.costmodel.machine import Cpu, this_cpu
+from tcdsl.costmodel.machine import Cpu, this_cpu, with_instructions
+
+# What depends on this machine's instructions.
+ASSUMED: dict[str, Any] = {
+    name: getattr(Cpu(1), name) for name in ("vector_bytes", "has_byte_dots", "has_bfloat16_dots")
+}
 
 
 def test_this_cpu_has_the_processors_of_this_process() -> None:
     assert this_cpu().threads == len(os.sched_getaffinity(0))
-    assert this_cpu(3) == Cpu(3)
+    assert replace(this_cpu(3), **ASSUMED) == Cpu(3)
+
+
+def test_instructions_say_how_long_vectors_are() -> None:
+    assert with_instructions(Cpu(1), ()) == Cpu(1), "of another architecture nothing is known"
+    old = with_instructions(Cpu(1), {"avx2", "fma"})
+    assert old == Cpu(1, 32, has_byte_dots=False, has_bfloat16_dots=False)
+    wide = {"avx512f", "avx512bw"}
+    assert with_instructions(Cpu(1), wide).vector_bytes == 64
+    assert not with_instructions(Cpu(1), wide).has_byte_dots
+    assert with_instructions(Cpu(1), {*wide, "avx512_vnni", "avx512_bf16"}) == Cpu(1)
 
 
 def test_a_vector_holds_whole_elements() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tcdsl.costmodel.chip import Unit, load_chip
-from tcdsl.costmodel.machine import Cpu
+from tcdsl.costmodel.machine import this_cpu
 from tcdsl.runtime import calibrated
 from tcdsl.runtime.cache import default_cache
 
@@ -62,10 +62,10 @@ def test_a_defect_is_a_miss(text: bytes) -> None:
 
 
 def test_a_cpu() -> None:
-    assert calibrated.cpu_of(3) == Cpu(3)
+    assert calibrated.cpu_of(3) == this_cpu(3)
     calibrated.keep(calibrated.cpu_name(), {"l2_bytes": 2.0 * (1 << 20), "fork_s": 1e-6})
     cpu = calibrated.cpu_of(3)
-    assert cpu == replace(Cpu(3), l2_bytes=2 << 20, fork_s=1e-6)
+    assert cpu == replace(this_cpu(3), l2_bytes=2 << 20, fork_s=1e-6)
     assert isinstance(cpu.l2_bytes, int)
     calibrated.keep(calibrated.cpu_name(), {"threads": 7.0})
-    assert calibrated.cpu_of(3) == Cpu(3), "threads are the caller's"
+    assert calibrated.cpu_of(3) == this_cpu(3), "threads are the caller's"

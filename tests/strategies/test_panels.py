@@ -4,6 +4,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -48,7 +49,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_panels, "MOST_WITHIN", 360)
     monkeypatch.setattr(contraction, "MIN_WORK", 1)
     monkeypatch.setattr(contraction, "MIN_REUSE", 1)
-    monkeypatch.setattr(contraction, "PAIRED_TERMS", 1)
+    monkeypatch.setattr(contraction, "NARROW_TERMS", 1)
+    monkeypatch.setattr(contraction, "NARROW_USES", 1)
     monkeypatch.setattr(cpu_thresholds, "BLOCKED_ROWS", (20,))
     monkeypatch.setattr(cpu_thresholds, "BLOCKED_COLUMNS", (64,))
     monkeypatch.setattr(panels, "TERMS_A_BLOCK", 24)
@@ -186,12 +188,26 @@ THEN = (
 )
 
 
+NARROW = [
+    ("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8"), ("int16", "int8"),
+    ("bfloat16", "bfloat16"),
+]  # fmt: skip
+FUNCTIONS = [
+    "tc_dots_i8_i8", "tc_dots_u8_i8", "tc_dots_i8_u8", "tc_dots_u8_u8", "tc_dots_i16",
+    "tc_dots_bf16",
+]  # fmt: skip
+
+
+def drawn_of(dtype: str, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
+    if dtype == "bfloat16":
+        return rng.standard_normal(shape).astype(ml_dtypes.bfloat16)
+    return rng.choice([np.iinfo(dtype).min, np.iinfo(dtype).max, 1, 3], shape).astype(dtype)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "types", [("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8"), ("int16", "int8")]
-)
+@pytest.mark.parametrize("types", NARROW, ids=FUNCTIONS)
 @pytest.mark.usefixtures("small_blocks")
-def test_pairs_of_terms(
+def test_several_terms_at_once(
     types: tuple[str, str], check_all: CheckAll, compiled: Compile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(3)
@@ -199,19 +215,19 @@ def test_pairs_of_terms(
     for source in (PAIRED, BY_ROWS, BY_COLUMNS, THEN):
         for m, n, k in SIZES if source is PAIRED else SIZES[:2]:
             text = source.format(*types)
+            text = text.replace("int32", "float") if types[0] == "bfloat16" else text
             shapes = [(k, m) if source is BY_COLUMNS else (m, k)]
             shapes.append((n, k) if source is BY_ROWS else (k, n))
-            drawn_ = [
-                rng.choice([np.iinfo(t).min, np.iinfo(t).max, 1, 3], shape).astype(t)
-                for t, shape in zip(types, shapes, strict=True)
-            ]
-            more = [rng.integers(-9, 9, n, np.int32)] if source is THEN else []
-            cases.append((text, [*drawn_, *more]))
-    done = compiled(PAIRED.format(*types), (41, 53), (53, 131))
-    assert "tc_pairs_16" in done.source.body
+            given = [drawn_of(t, shape, rng) for t, shape in zip(types, shapes, strict=True)]
+            kind = np.float32 if types[0] == "bfloat16" else np.int32
+            more = [rng.integers(-9, 9, n).astype(kind)] if source is THEN else []
+            cases.append((text, [*given, *more]))
+    name = FUNCTIONS[NARROW.index(types)]
+    assert name in compiled(PAIRED.format(*types), (41, 53), (53, 131)).source.body
     check_all(cases)
     monkeypatch.setattr(Cpu.__init__, "__defaults__", (32, *(Cpu.__init__.__defaults__ or ())[1:]))
-    assert "tc_pairs_8" in compiled(PAIRED.format(*types), (41, 53), (53, 131)).source.body
+    is_there = name in compiled(PAIRED.format(*types), (41, 53), (53, 131)).source.body
+    assert is_there is (types[0] != "bfloat16"), "which 16 registers have no place for"
     check_all(cases[:3])
 
 
@@ -229,13 +245,16 @@ def test_pairs_of_terms(
 def test_other_integers_are_multiplied_one_by_one(
     source: str, shapes: list[tuple[int, ...]], compiled: Compile
 ) -> None:
-    assert "tc_pairs" not in compiled(source, *shapes, threads=1).source.body
+    assert "tc_dots" not in compiled(source, *shapes, threads=1).source.body
 
 
-def test_bytes_are_multiplied_in_pairs(compiled: Compile) -> None:
-    for n in (128, 512):
-        done = compiled(PAIRED.format("int8", "int8"), (n, n), (n, n), threads=1)
-        assert "tc_pairs_16" in done.source.body
+@pytest.mark.parametrize("types", NARROW[::5], ids=FUNCTIONS[::5])
+def test_narrow_terms_are_multiplied_several_at_once(
+    types: tuple[str, str], compiled: Compile
+) -> None:
+    for shapes in ([(128, 128), (128, 128)], [(512, 512), (512, 512)], [(16, 512), (512, 64)]):
+        done = compiled(PAIRED.format(*types), *shapes, threads=1)
+        assert FUNCTIONS[NARROW.index(types)] in done.source.body
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ from tcdsl.codegen.ast.nodes import (
 from tcdsl.codegen.ast.opened_loops import unopened_loops
 from tcdsl.codegen.ast.text import text
 from tcdsl.codegen.ast.walk import library_names, mentioned, names, of_statement
+from tcdsl.codegen.c.dot_products import dot_products
 from tcdsl.codegen.c.entry import (
     ALIGNMENT,
     entry_lines,
@@ -41,7 +42,6 @@ from tcdsl.codegen.c.entry import (
     workspace_function,
 )
 from tcdsl.codegen.c.expressions import c_type
-from tcdsl.codegen.c.pair_products import pair_products
 from tcdsl.codegen.c.row_prefetches import row_prefetches
 from tcdsl.codegen.c.size_texts import Integer, SizeTexts
 from tcdsl.codegen.c.statements import Context, StatementPrinter, constant
@@ -227,6 +227,8 @@ class _KernelPrinter:
             case loop_ast.Block(children=children):
                 return [found for child in children for found in self._node(child, mark)]
             case loop_ast.Mark(name=name, body=body):
+                if self.loops[name].kind is LoopKind.COLLECTIVE:
+                    return dot_products(self.context, node, self.loops)
                 return self._node(body, self.loops[name])
             case loop_ast.If(condition=condition, then=then, otherwise=otherwise):
                 rest = self._node(otherwise, mark) if otherwise is not None else []
@@ -237,8 +239,6 @@ class _KernelPrinter:
                 return [self._leaf(node)]
 
     def _for(self, node: loop_ast.For, mark: Loop | None) -> list[Node]:
-        if mark is not None and mark.kind is LoopKind.COLLECTIVE:
-            return pair_products(self.context, node, self.loops)
         before: list[Node] = []
         early: list[Node] = []
         is_bounded = False

@@ -5,10 +5,13 @@ take as long as the product.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import inf, prod
 
 from tcdsl.costmodel import cpu_thresholds
+from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.panels import Product, blockings, seconds_in_tiles, seconds_on_panels
+from tcdsl.costmodel.register_tiles import registers_of
 from tcdsl.lang.comprehension import Cast, Expr, Load, Operator, children
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
@@ -16,17 +19,19 @@ from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import why_not_merged
 from tcdsl.rewrites.scop.packing import Factor
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
-from tcdsl.strategies.blocking import TERMS_TOGETHER, Class, Panels
-from tcdsl.strategies.contraction import find_contraction, has_pairs
+from tcdsl.strategies.blocking import Class, Dots, Panels
+from tcdsl.strategies.contraction import dots_of, find_contraction, has_operands_to_copy
 from tcdsl.strategies.implicit_product import factors_of, stride_of
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Template
 
 ACCUMULATORS = cpu_thresholds.ACCUMULATORS
-LEAST_USES = cpu_thresholds.PANEL_USES
+LEAST_USES, NARROW_USES = cpu_thresholds.PANEL_USES, cpu_thresholds.NARROW_USES
 LEAST_TERMS = cpu_thresholds.PANEL_TERMS
 MOST_WITHIN = cpu_thresholds.PANEL_WINDOW
+DOT_COLUMNS = 16  # that the device library's functions have, or a multiple
+COPIED_SECONDS = cpu_thresholds.COPIED_SECONDS
 GUARDED, CONVERTED = cpu_thresholds.GUARDED_TILES, cpu_thresholds.CONVERTED_TILES
 
 
@@ -53,10 +58,11 @@ class _Found:
     factors: tuple[int, int]
     is_along_terms: bool
     is_apart: bool
+    is_copied: bool  # whether tiles would read copies of operands
     is_guarded: bool
     row_stride: int
     column_stride: int
-    has_pairs: bool  # whether operands are integers of 16 bits or fewer, and sums of 32
+    dots: Dots | None  # the instruction that multiplies several narrow terms
     extents: dict[str, int]
 
 
@@ -71,16 +77,28 @@ def why_not(problem: Problem) -> str | None:
     if found.extents[found.terms] < LEAST_TERMS:
         return "it has few terms"
     uses = min(found.extents[found.rows], found.extents[found.columns])
-    if uses < LEAST_USES and not found.is_apart:  # else tiles would hold partial sums, in lanes
+    least = LEAST_USES if found.dots is None else NARROW_USES
+    # Where tiles would hold partial sums, in lanes, copies are worth more.
+    if uses < least and (not found.is_apart or found.is_copied):
         return "what is copied would be used a few times"
     product, cpu = _product(problem), problem.cpu
     times = (seconds_on_panels(product, blocking, cpu) for blocking in blockings(product, cpu))
     # What no copy of an operand takes away, guards and conversions, is computed in each tile.
-    slower = (GUARDED if found.is_guarded else 1) * (CONVERTED if found.has_pairs else 1)
-    in_tiles = slower * seconds_in_tiles(product, cpu)
+    slower = (GUARDED if found.is_guarded else 1) * (1 if found.dots is None else CONVERTED)
+    in_tiles = slower * _seconds_in_tiles(found, product, cpu)
     if min(times, default=inf) >= in_tiles:
         return "its operands are near enough where they are"
     return None
+
+
+def _seconds_in_tiles(found: _Found, product: Product, cpu: Cpu) -> float:
+    """Return how long register tiles take, with the copy of columns that they would read."""
+    if not (found.is_apart and found.is_copied):
+        return seconds_in_tiles(product, cpu)
+    stride = product.columns * product.element_bytes
+    laid_out = replace(product, is_apart=False, column_stride_bytes=stride)
+    elements = product.column_count * product.columns * product.terms
+    return seconds_in_tiles(laid_out, cpu) + COPIED_SECONDS * elements / cpu.threads
 
 
 @analysis
@@ -167,9 +185,10 @@ def _classified(problem: Problem, lead: str, factors: tuple[Factor, Factor]) -> 
         tuple(i for i in reduced if i != term), (1 - columns, columns),
         0 < strides[0] <= strides[1],
         stride_of(column_array, factors[columns], near[columns]) != 1,
+        has_operands_to_copy(problem.scop, shape, problem.cpu),
         any(factor.condition is not None for factor in factors), max(strides),
         stride_of(column_array, factors[columns], term),
-        has_pairs(shape), extents,
+        dots_of(shape, problem.cpu), extents,
     )  # fmt: skip
 
 
@@ -186,7 +205,8 @@ def space(problem: Problem) -> Iterator[CpuPanelsConfig]:
     for one in found:
         steps = -(-product.terms // one.terms)
         terms = -(-extent // steps)
-        block = one.rows, one.columns, -(-terms // product.together) * product.together
+        whole = 1 if found_.dots is None else found_.dots.together
+        block = one.rows, one.columns, -(-terms // whole) * whole
         yield CpuPanelsConfig(product.tile, block, one.is_shared)
 
 
@@ -201,7 +221,9 @@ def _product(problem: Problem) -> Product:
     size, extents = reduction.dtype.size_bytes, found.extents
     width = problem.cpu.vector_bytes // size
     columns = 2 * width if extents[found.columns] > width else width
-    most = min(extents[found.rows], ACCUMULATORS * width // columns)
+    if found.dots is not None:
+        columns = max(columns, DOT_COLUMNS)
+    most = min(extents[found.rows], ACCUMULATORS[registers_of(problem.cpu)] * width // columns)
     rows = min(
         range(max(1, most // 2), most + 1),
         key=lambda n: (-(-extents[found.rows] // n) * (n + 2), -n),
@@ -211,7 +233,7 @@ def _product(problem: Problem) -> Product:
         extents[found.terms] * prod(extents[i] for i in found.within),
         prod(extents[i] for i in found.around), (rows, columns), size, found.is_apart,
         size * found.row_stride, prod(extents[i] for i in found.column_around),
-        TERMS_TOGETHER if found.has_pairs else 1, size * found.column_stride,
+        1 if found.dots is None else found.dots.at_once, size * found.column_stride,
     )  # fmt: skip
 
 
@@ -227,7 +249,7 @@ def schedule(problem: Problem, config: CpuPanelsConfig) -> Sketch:
         Class(found.columns, extents[found.columns], nr, nc),
         Class(found.terms, extents[found.terms], kc, kc),
         found.factors, found.is_along_terms, config.is_shared, found.around,
-        found.within, problem.cpu.vector_bytes // 4 if found.has_pairs else 0,
+        found.within, found.is_apart and found.column_stride == 1, found.dots,
     )  # fmt: skip
     why = (
         f"contraction: panels of {found.rows} % {mr} and {found.columns} % {nr}, blocks of"

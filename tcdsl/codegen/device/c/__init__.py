@@ -20,7 +20,7 @@ from types import MappingProxyType
 # In the order in which their texts must stand.
 PARTS: tuple[str, ...] = (
     "core", "fold", "powers", "half", "float8", "math_f32", "math_f64", "rare", "compensated",
-    "pairs",
+    "dots",
 )  # fmt: skip
 
 INTEGERS: tuple[str, ...] = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
@@ -44,6 +44,7 @@ _MATH = (
 _POWERS = "pow_1_2 pow_2 pow_3 pow_3_2 pow_4 pow_m1 pow_m1_2"
 _FOLDS = "fold_add fold_mul fold_min fold_max"  # all lanes of one vector
 _PI = "cospi sinpi"  # vectorised in float32 only
+DOTS: tuple[str, ...] = ("i16", "bf16", "i8_i8", "i8_u8", "u8_i8", "u8_u8")  # rows, columns
 _RARE = (
     "acosh asinh atan2 atanh cbrt cyl_bessel_i0 cyl_bessel_i1 erfc erfcinv erfcx erfinv fmod hypot"
     " j0 j1 lgamma logb mod nextafter norm3d norm4d normcdf normcdfinv rcbrt remainder rhypot"
@@ -83,7 +84,7 @@ def _functions() -> dict[str, str]:
             [f"tc_cast_{a}_{b}" for pair in COMPENSATED.items() for a, b in (pair, pair[::-1])],
             "compensated",
         )
-        | dict.fromkeys(["tc_pairs_8", "tc_pairs_16"], "pairs")
+        | dict.fromkeys([f"tc_dots_{types}" for types in DOTS], "dots")
         | dict.fromkeys([*_names(_RARE, FLOATS), *_names(_PI, ["f64"])], "rare")
     )
 
