@@ -116,7 +116,7 @@ def _why_not_whole(statement: Statement) -> str | None:
     whole = isl.Set.universe(domain.get_space()).intersect_params(domain.params())
     for dim, index in enumerate(statement.indices):
         low, end = dim_bounds(domain, dim, domain.params())
-        if low != 0:
+        if not isinstance(low, int) or low != 0:
             return f"{index} does not begin at 0"
         whole = within_bounds(whole, dim, low, end)
     return None if whole.is_equal(domain) else "its instances are no product of ranges"
