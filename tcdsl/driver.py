@@ -118,6 +118,7 @@ class FallbackLevel:
         return self.scheme in (Scheme.TEXTUAL, Scheme.SERIAL)
 
 
+OUR_BUG = "this is a bug of tcdsl: TCDSL_DEBUG=1 shows where"
 USUAL = FallbackLevel("as usual")
 SERIAL = FallbackLevel("as written, on one thread", Scheme.SERIAL)
 FALLBACK_LEVELS = (
@@ -296,11 +297,13 @@ def _opened(request: Request, backend: Backend[Source]) -> Compiled[Source]:
                 general, context = leave_open(c, sizes, request.opened, safe, bounds)
                 opened = replace(request, comprehension=general, special=context)
                 compiled = _compile(opened, backend, _Steps())
-        except CannotOpenError:
-            raise
-        except Exception as error:  # whatever failed: fixed sizes have fallback levels
-            if is_users(error):
+        except (CannotOpenError, QuotaExceededError) as error:
+            raise CannotOpenError(str(error)) from error
+        except Exception as error:  # our own bugs: fixed sizes have fallback levels
+            if is_users(error) or settings().debug:
                 raise
+            what = Failure("compilation", error).summary
+            warn(f"each size of {c.name!r} is compiled by itself ({what}); {OUR_BUG}")
             raise CannotOpenError(str(error)) from error
     given = {new: old for old, new in safe.items()}
     integers = tuple((given[n] if dim < 0 else n, dim) for n, dim in compiled.source.integers)

@@ -360,6 +360,21 @@ def test_what_cannot_be_opened_is_specialised(
     assert "cannot be left open" in exe.explain()
 
 
+def test_a_bug_with_open_sizes_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("planted")
+
+    monkeypatch.setattr("tcdsl.driver.leave_open", fails)
+    f, options = tcdsl.define(ADD).f, Options(dynamic_sizes=("N",))
+    with pytest.warns(tcdsl.TCWarning, match=r"each size of 'f' .*ValueError.*planted"):
+        exe = f.compile(drawn((3,)), drawn((3,)), options=options)
+    np.testing.assert_array_equal(exe(drawn((4,)), drawn((4,))), 2 * drawn((4,)))
+    assert exe.opened == ()
+    monkeypatch.setenv("TCDSL_DEBUG", "1")
+    with pytest.raises(ValueError, match="planted"):
+        tcdsl.define(ADD).f.compile(drawn((3,)), drawn((3,)), options=options)
+
+
 def test_the_driver_says_why_sizes_cannot_be_opened() -> None:
     f = tcdsl.define(
         "def f(float(N) A, float(S) B) -> (O) { O(i) = A(i * S) + B(0) where i in 0:2 }"
