@@ -161,7 +161,7 @@ def described(c: Head, name: str, arg: object) -> ArraySpec:
     except ShapeError as error:
         if error.code != NOT_AN_ARRAY.code:
             raise
-        dtype = c.tensors[name].dtype
+        own, dtype = f"of type {type(arg).__name__}", c.tensors[name].dtype
         advice = f"give an array of {dtype}, of NumPy or of any library that speaks DLPack"
         if c.tensors[name].rank == 0:
             example = {"b": "True", "f": "1.0"}.get(dtype.numpy.kind, "1")
@@ -170,10 +170,14 @@ def described(c: Head, name: str, arg: object) -> ArraySpec:
             advice = f'write numpy.asarray({name}, "{dtype}")'
             if isinstance(arg, tuple):
                 advice += f'; for a shape alone, tcdsl.spec({name}, "{dtype}")'
+        elif own not in error.message:  # a masked or a sparse array, which says what to call
+            raise type(error)(
+                error.message, code=error.code, hint=error.hint,
+                source=c.source, span=c.tensors[name].span,
+            ) from None  # fmt: skip
         raise NOT_AN_ARRAY(
-            c.source, c.tensors[name].span, what=f"argument {name!r}",
-            found=f"of type {type(arg).__name__}", advice=advice,
-        ) from None  # fmt: skip
+            c.source, c.tensors[name].span, what=f"argument {name!r}", found=own, advice=advice
+        ) from None
 
 
 def require_type(c: Head, name: str, spec: ArraySpec) -> None:

@@ -188,11 +188,15 @@ def _on_panels(
     options: Options,
     cpu: Cpu,
 ) -> set[str]:
-    """Return the statements whose kernels are contractions on panels."""
-    asked, found = asked_for(options), set()
+    """Return the statements whose kernels are contractions on panels, if nothing else is asked for.
+
+    Not as choices ask: these are of the kernels of one layout, which must be that of every call.
+    """
+    found: set[str] = set()
     for group in _groups(scop, shapes, dependences, _Policy(scop, shapes, options, cpu), []):
         if not library_of(scop, group.members):
-            sketch, _ = _sketched(Problem(scop, group, shapes, cpu, options), Scheme.AUTO, asked)
+            problem = Problem(scop, group, shapes, cpu, options)
+            sketch, _ = _sketched(problem, Scheme.AUTO, NOTHING_ASKED)
             found |= {*group.members} if sketch.panels is not None else set()
     return found
 

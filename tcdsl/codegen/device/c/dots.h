@@ -30,7 +30,7 @@
 #else
 #define TC_LANES 8
 #endif
-#define TC_MOST_SUMS 40 /* vectors of a tile */
+#define TC_MOST_SUMS 640 /* of a tile, which is planned for registers of 64 bytes at most */
 
 #define TC_LANES_OF(TYPE, BYTES)                                                                   \
   TYPE __attribute__((vector_size(4 * TC_LANES), aligned(BYTES), may_alias))
@@ -39,6 +39,10 @@ typedef TC_LANES_OF(uint32_t, 4) tc_v_u32;
 typedef TC_LANES_OF(float, 4) tc_v_f32;
 typedef TC_LANES_OF(int16_t, 2) tc_v_i16;
 typedef TC_LANES_OF(uint16_t, 2) tc_v_u16;
+
+/* No function here is called through an ABI, on which a vector's registers would depend. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpsabi"
 
 /* A step: s + the products of the terms in each lane of a and b. */
 TC_FN tc_v_i32 tc_dot_i16(tc_v_i32 s, tc_v_i32 a, tc_v_i32 b)
@@ -118,7 +122,7 @@ TC_DOT_BYTES(u8, u8)
   TC_FN void NAME(SUM *sums, const A *a, const B *b, int rows, int columns, int steps)             \
   {                                                                                                \
     const int vectors = columns / TC_LANES;                                                        \
-    LANES tile[TC_MOST_SUMS];                                                                      \
+    LANES tile[TC_MOST_SUMS / TC_LANES];                                                           \
     _Pragma("GCC unroll 40") for (int r = 0; r < rows; r++) {                                      \
       const SUM off = OFF(a + T * steps * r, T * steps);                                           \
       _Pragma("GCC unroll 4") for (int v = 0; v < vectors; v++)                                    \
@@ -165,7 +169,7 @@ TC_FN void tc_dots_bf16(
 {
   const int vectors = columns / 16;
   __m512i row_sizes = _mm512_set1_epi32(-1), sizes[4], old_sizes = _mm512_set1_epi32(-1);
-  __m512 tile[TC_MOST_SUMS];
+  __m512 tile[TC_MOST_SUMS / TC_LANES];
 #pragma GCC unroll 40
   for (int i = 0; i < rows * vectors; i++) {
     tile[i] = _mm512_loadu_ps(sums + 16 * i);
@@ -214,3 +218,4 @@ TC_FN void tc_dots_bf16(
 #else
 #define tc_dots_bf16 tc_each_bf16
 #endif
+#pragma GCC diagnostic pop
