@@ -121,9 +121,9 @@ def test_row_02_almost_nothing() -> None:
     pytest.param(body("y(i) = " + "exp(" * 400 + "x(i)" + ")" * 400), id="calls"),
 ])  # fmt: skip
 def test_row_03_too_large_or_too_deep(text: str) -> None:
-    start = time.process_time()
+    start = time.perf_counter()
     error = error_of(text)
-    assert time.process_time() - start < 1
+    assert time.perf_counter() - start < 1
     assert error.code in ("TC013", "TC014") and "limit" in error.message
     assert len(str(error)) < 1000
 
@@ -475,9 +475,9 @@ def recorded(call: Callable[[], Any]) -> tuple[Any, list[str]]:
 def test_row_29_the_quota_of_isl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TCDSL_ISL_OPERATIONS", "50")
     f = tcdsl.define(MATMUL).mm
-    start = time.process_time()
+    start = time.perf_counter()
     result, messages = recorded(lambda: f(ramp(5, 7), ramp(7, 3)))
-    assert time.process_time() - start < 10
+    assert time.perf_counter() - start < 10
     np.testing.assert_allclose(result, ramp(5, 7) @ ramp(7, 3))
     assert len(messages) == 1 and "isl" in messages[0]
 
@@ -668,11 +668,12 @@ def test_row_39_interrupted_while_compiling(
     while not (started.exists() and started.read_text().strip()):
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.02)
+    start = time.monotonic()
     process.send_signal(number)
-    assert process.wait(30) != 0  # well before the compiler, which sleeps for a minute
+    assert process.wait(10) != 0
+    assert time.monotonic() - start < 2
     pid = int(started.read_text())
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+    while Path(f"/proc/{pid}").exists() and time.monotonic() - start < 5:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         if state == "Z":
             break

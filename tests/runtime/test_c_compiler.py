@@ -257,12 +257,13 @@ def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait until *condition* holds, half as long as SLOW would last by itself."""
+def wait_until(condition: Callable[[], bool], limit_s: float = 10.0) -> float:
+    """Wait until *condition* holds; return how long that took."""
     start = time.monotonic()
     while not condition():
-        assert time.monotonic() - start < 30, "waited in vain"
+        assert time.monotonic() - start < limit_s, "waited in vain"
         time.sleep(0.01)
+    return time.monotonic() - start
 
 
 @pytest.fixture
@@ -279,14 +280,13 @@ def numbers(pids: Path) -> list[int]:
 
 def test_a_time_limit_leaves_no_process(slow: tuple[Compiler, Path], own_cache: Path) -> None:
     compiler, pids = slow
-    for limit_s in (0.3, 1.0, 3.0, 10.0):  # on a busy machine processes start late
-        with pytest.raises(CompileError) as caught:
-            compile_shared(GOOD, (), compiler=compiler, timeout_s=limit_s)
-        assert caught.value.code == "TC072" and f"{limit_s:g} s" in caught.value.message
-        if numbers(pids):
-            break
+    start = time.monotonic()
+    with pytest.raises(CompileError) as caught:
+        compile_shared(GOOD, (), compiler=compiler, timeout_s=0.3)
+    assert caught.value.code == "TC072" and "0.3 s" in caught.value.message
+    assert time.monotonic() - start < 2
     assert len(numbers(pids)) == 2
-    wait_until(lambda: not any(map(is_alive, numbers(pids))))
+    wait_until(lambda: not any(map(is_alive, numbers(pids))), 2)
     assert list((own_cache / "work").iterdir()) == []
 
 
@@ -306,7 +306,7 @@ def test_what_nobody_waits_for_leaves_no_process(
     with pytest.raises(ZeroDivisionError), begun_shared(GOOD, (), compiler=compiler):
         wait_until(lambda: len(numbers(pids)) == 2)
         raise ZeroDivisionError  # as a verification may fail
-    wait_until(lambda: not any(map(is_alive, numbers(pids))))
+    wait_until(lambda: not any(map(is_alive, numbers(pids))), 2)
     assert list((own_cache / "work").iterdir()) == []
 
 
@@ -328,9 +328,9 @@ def test_an_interrupt_leaves_no_process(slow: tuple[Compiler, Path], own_cache: 
             compile_shared(GOOD, (), compiler=compiler)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert time.monotonic() - interrupted_at[0] < 30
+    assert time.monotonic() - interrupted_at[0] < 2
     thread.join()
-    wait_until(lambda: not any(map(is_alive, numbers(pids))))
+    wait_until(lambda: not any(map(is_alive, numbers(pids))), 2)
     assert list((own_cache / "work").iterdir()) == []
 
 
@@ -375,9 +375,9 @@ def test_our_own_death_leaves_no_process(
     process = subprocess.Popen([sys.executable, "-c", program])
     wait_until(lambda: len(numbers(pids)) == 2)
     process.send_signal(number)
-    process.wait(30)
-    wait_until(lambda: not any(map(is_alive, numbers(pids))))
-    wait_until(lambda: not list((own_cache / "work").iterdir()))
+    process.wait(5)
+    wait_until(lambda: not any(map(is_alive, numbers(pids))), 2)
+    wait_until(lambda: not list((own_cache / "work").iterdir()), 2)
 
 
 def test_no_descriptor_is_leaked(tmp_path: Path) -> None:
