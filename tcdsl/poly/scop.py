@@ -180,7 +180,8 @@ class EventKind(StrEnum):
 class Event:
     """An event of a pipeline of *stages*: of the iteration q, or (*lag*) of q - lag.
 
-    Where stages run on over a loop around that of the steps, q counts *steps* for each iteration.
+    Where stages run on over loops around that of the steps, of which all but the outermost have
+    these *extents*, q counts them through: of (n, s), iteration (t, u, k) is q = (t n + u) s + k.
     """
 
     kind: EventKind
@@ -188,7 +189,7 @@ class Event:
     size_bytes: int = 0  # of ACQUIRE: what is to come
     lag: int = 0  # of RELEASE: as many iterations' products may still read
     left: int = 0  # and so many products are they
-    steps: int = 0
+    extents: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

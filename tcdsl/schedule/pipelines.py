@@ -74,9 +74,9 @@ class Pipeline:
         return self.path[-self.n_inner :]
 
     @property
-    def steps(self) -> int:
-        """How many steps an iteration of the loop around has, 0 where stages do not run on."""
-        return (self.path[-1].extent or 0) if self.n_inner > 1 else 0
+    def extents(self) -> tuple[int, ...]:
+        """The iterations of the loops that stages run on over, but of the outermost."""
+        return tuple(loop.extent or 0 for loop in self.inner[1:])
 
 
 def _is_unfinished(mapped: Mapped, name: str) -> bool:
@@ -163,11 +163,11 @@ def _events(
     scop: Scop, pipeline: Pipeline, number: int
 ) -> tuple[Statement, Statement, Statement, Statement]:
     """Return what acquires a stage, awaits it and releases it, and what ends the pipeline."""
-    stages, steps, path = pipeline.stages, pipeline.steps, pipeline.path
-    acquire = Event(EventKind.ACQUIRE, stages, pipeline.size_bytes, steps=steps)
-    await_ = Event(EventKind.AWAIT, stages, steps=steps)
+    stages, extents, path = pipeline.stages, pipeline.extents, pipeline.path
+    acquire = Event(EventKind.ACQUIRE, stages, pipeline.size_bytes, extents=extents)
+    await_ = Event(EventKind.AWAIT, stages, extents=extents)
     lag, left = pipeline.lag, pipeline.going_on
-    release = Event(EventKind.RELEASE, stages, lag=lag, left=left, steps=steps)
+    release = Event(EventKind.RELEASE, stages, lag=lag, left=left, extents=extents)
 
     def statement(
         event: Event, names: Sequence[str], around: Sequence[Loop], role: str = ""
@@ -249,7 +249,7 @@ def _why_not_events(mapped: Mapped, pipeline: Pipeline) -> str | None:
     domains = [one[2].domain.reset_tuple_id() for one in (acquire, await_, release)]
     if any(not domain.is_equal(domains[0]) for domain in domains):
         return "the roles do not meet the same stages"
-    if any(event.steps != pipeline.steps for _, event, _ in events.values()):
+    if any(event.extents != pipeline.extents for _, event, _ in events.values()):
         return "stages are not counted as they run on"
     return (
         _why_not_running_on(domains[0], pipeline)

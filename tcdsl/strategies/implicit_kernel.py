@@ -253,7 +253,8 @@ class _Builder:
             bulk = bulk_tile_of(self.problem, self.product.chunks > 1, number)
             assert not isinstance(bulk, str), "the template asks first"
             tile = TileOf(name, sides, bulk=bulk.copy)
-        packed = pack(kernel.scop, lead, factor, around_of(kernel, lead), tile)
+        around = around_of(kernel, lead, runs_on=self.product.boxes)
+        packed = pack(kernel.scop, lead, factor, around, tile)
         kernel = replace(kernel, scop=packed.scop)
         if self.product.boxes:
             return with_producer(kernel, packed, [side.size for side in sides], lead, (lead,))

@@ -21,7 +21,7 @@ def with_copy(kernel: TensorKernel, product: Tensor, factor: Factor) -> TensorKe
     """Return *kernel* with the *factor* of products from a tile, and what fills that."""
     (lead, number), array = factor.uses[0], factor.array
     around = {
-        name: tuple(coordinate for coordinate, _ in around_of(kernel, name))
+        name: tuple(at for at, _ in around_of(kernel, name, runs_on=product.boxes))
         for name, _ in factor.uses
     }
     only = {kernel.scop.by_name[name].reads[n].subscripts for name, n in factor.uses}
@@ -52,20 +52,27 @@ def with_copy(kernel: TensorKernel, product: Tensor, factor: Factor) -> TensorKe
     )
 
 
-def around_of(kernel: TensorKernel, name: str) -> list[tuple[AnyCoordinate, int]]:
+def around_of(
+    kernel: TensorKernel, name: str, *, runs_on: bool = True
+) -> list[tuple[AnyCoordinate, int]]:
     """Return the coordinates of a tile's copy and their extents: blocks, and the step's number.
 
-    They are those of the product *name*.  The number of a step runs on over the tiles of a block.
+    They are those of the product *name*.  The number of a step *runs on* over the tiles of a block,
+    or begins anew with each (copies that threads ask for some steps ahead):
+
+        for b0 / 2, b1 / 3, k / 32:   24 steps of 4 each are 12 (b0 % 2) + 4 (b1 % 3) + k / 32
     """
     step = kernel.step[name]
-    blocks, turns = _blocks_and_turns(kernel)
+    blocks, turns = _blocks_and_turns(kernel) if runs_on else (kernel.outer, [])
     own: list[tuple[AnyCoordinate, int]]
     own = [(loop[name].coordinate, loop[name].extent) for loop in blocks]
     if not turns:
         return [*own, (step.coordinate, step.extent)]
-    (turn,) = (loop[name] for loop in turns)
-    time = AffineCoordinate(((step.extent, turn.coordinate), (1, step.coordinate)))
-    return [*own, (time, turn.extent * step.extent)]
+    digits, count = [(1, step.coordinate)], step.extent
+    for turn in (loop[name] for loop in reversed(turns)):
+        digits.insert(0, (count, turn.coordinate))
+        count *= turn.extent
+    return [*own, (AffineCoordinate(tuple(digits)), count)]
 
 
 def _blocks_and_turns(
@@ -106,11 +113,13 @@ def with_turns(kernel: TensorKernel, done: Cached | Packed, lead: str) -> Tensor
         {**loop, done.copy: along(loop[lead], done.outer[depth])}
         for depth, loop in enumerate(blocks)
     ]
-    time = done.outer[len(blocks)]
-    for loop in turns:
-        level = replace(loop[lead], coordinate=Coordinate(time, 0, step.extent))
-        outer.append({**loop, done.copy: level})
-    own = Coordinate(time, 0, 1, step.extent if turns else 0)
+    time, count = done.outer[len(blocks)], step.extent
+    own = Coordinate(time, 0, 1, count if turns else 0)
+    for number, loop in enumerate(reversed(turns), 1):
+        turn = loop[lead]
+        digit = Coordinate(time, 0, count, turn.extent if number < len(turns) else 0)
+        outer.insert(len(blocks), {**loop, done.copy: replace(turn, coordinate=digit)})
+        count *= turn.extent
     steps = {**kernel.step, done.copy: replace(step, coordinate=own)}
     return replace(kernel, outer=tuple(outer), step=steps)
 

@@ -631,19 +631,21 @@ def test_faults_in_stages_that_run_on_are_found(fault: str, cuda_unit: MakeUnit)
     assert_found(unit.source, shapes, RUNNING_FAULTS[fault])
 
 
-@pytest.mark.parametrize(("steps", "why"), [(0, "as they run on"), (4, "as they run on")])
-def test_stages_that_do_not_run_on_are_refused(steps: int, why: str, cuda_unit: MakeUnit) -> None:
+@pytest.mark.parametrize("extents", [(), (4,), (5, 5)])
+def test_stages_that_do_not_run_on_are_refused(
+    extents: tuple[int, ...], cuda_unit: MakeUnit
+) -> None:
     shapes = [(320, 264), (264, 128)]
     config = {**boxes(64, 4, 3, swath=2), "is_persistent": True}
     options = asked(planned(source_of("nn"), *shapes, gpu=FEW), config)
     plan = cuda_unit(source_of("nn"), *shapes, gpu=FEW, options=options).done.plan
     statements = tuple(
-        replace(s, event=replace(s.event, steps=steps)) if s.event and s.event.steps else s
+        replace(s, event=replace(s.event, extents=extents)) if s.event and s.event.extents else s
         for s in plan.scop.statements
     )
     scop, deps = plan.scop.with_statements(statements), dependences_of(plan.scop)
     mapped = Mapped(scop, plan.kernels[0].tree)
-    assert why in (why_not_synchronised(mapped, deps, plan.placements) or "")
+    assert "as they run on" in (why_not_synchronised(mapped, deps, plan.placements) or "")
 
 
 def without(node: Node, name: str) -> Node:

@@ -184,10 +184,9 @@ def event_nodes(printer: CudaStatementPrinter, sums: Sequence[str]) -> list[Node
     assert event is not None
     if event.kind is EventKind.END:
         return [Evaluate(call("tc_end_products", one)) for one in sums]
-    use = printer.leaf.iterators[-1]
-    if event.steps:
-        around = as_factor(printer.leaf.iterators[-2])
-        use = binary(binary(event.steps, "*", around), "+", as_factor(use))
+    use, *inner = printer.leaf.iterators[-1 - len(event.extents) :]
+    for extent, iterator in zip(event.extents, inner, strict=True):
+        use = binary(binary(extent, "*", as_factor(use)), "+", as_factor(iterator))
     if event.kind is EventKind.ACQUIRE:
         sizes = [event.stages, event.size_bytes]
         return [Evaluate(template("tc_acquire", sizes, BARRIERS, use))]
