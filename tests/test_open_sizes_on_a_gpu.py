@@ -149,6 +149,22 @@ def test_open_contractions(compilations: list[str]) -> None:
     assert len(compilations) == 1
 
 
+def test_open_scatters(compilations: list[str]) -> None:
+    """What is added comes after zeros; the guard of its place reads data: it has no wait inside."""
+    source = "def f(float(E) x, int32(E) k, float(M) t) -> (float(M) y) { y(k(e)) +=! x(e) }"
+    f, rng = tcdsl.define(source).f, np.random.default_rng(5)
+    for edges, elements in ((301, 97), (1, 1), (0, 7)):
+        x, k = drawn(edges), rng.integers(0, elements, edges).astype(np.int32)
+        wanted = np.zeros(elements, np.float32)
+        np.add.at(wanted, k, x)
+        given = x, k, np.zeros(elements, np.float32)
+        found = f(*given, target="emulate", options=Options(dynamic_sizes=("E", "M")))
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+    (text,) = {text for text in compilations if "int64_t E" in text}
+    guard = text.index("if ((uint64_t)")
+    assert "tc_await_kernels();" in text[:guard] and "tc_await_kernels" not in text[guard:]
+
+
 @pytest.mark.slow
 def test_open_terms(compilations: list[str]) -> None:
     f = tcdsl.define("def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }").f

@@ -228,7 +228,7 @@ IS_EXACT = EXACT | BASIC | {"neg", "relu", "isnan", "isinf", "arg_better_max", "
 INEXACT = [
     name for name in SCALARS
     if name.endswith(("_f32", "_f64")) and "_to_" not in name and "cast" not in name
-    and function_of(name) not in IS_EXACT | {"mad", "mod"}
+    and function_of(name) not in IS_EXACT | {"mad", "mod", "placed_max", "placed_min"}
 ]  # fmt: skip
 MOD = ["tc_mod_f32", "tc_mod_f64", "tc_mad_f32", "tc_mad_f64"]
 

@@ -16,14 +16,15 @@ Where warps have roles and one role alone touches such arrays, its warps wait, b
 
 A kernel ends when all of its threads have: one that waits is enough for those that come later.
 So blocks that a call's open sizes leave something to do wait inside their guard, as a role does.
+A guard that reads data is none of these: where it holds nowhere, no thread would have waited.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tcdsl.codegen.ast.build import call
-from tcdsl.codegen.ast.nodes import Evaluate, If, Node
-from tcdsl.codegen.ast.walk import mentioned
+from tcdsl.codegen.ast.nodes import Evaluate, If, Index, Node
+from tcdsl.codegen.ast.walk import mentioned, names, walk
 from tcdsl.codegen.cuda.source import Overlap
 
 _WAIT = Evaluate(call("tc_await_kernels"))
@@ -65,7 +66,8 @@ def _placed(
     if isinstance(role, If) and is_last and (role.is_role or _is_of_call(role, sizes)):
         then, otherwise = role.then, role.otherwise
         if mentioned(otherwise).isdisjoint(arrays):
-            own = replace(role, then=tuple(_placed(wait, then, arrays, sizes)))
+            within = tuple(_placed(wait, then, arrays, sizes))
+            own = replace(role, then=within, is_short=False)
             return [*body[:at], own, *body[at + 1 :]]
         if mentioned(then).isdisjoint(arrays):
             own = replace(role, otherwise=tuple(_placed(wait, otherwise, arrays, sizes)))
@@ -74,8 +76,10 @@ def _placed(
 
 
 def _is_of_call(guard: If, sizes: Collection[str]) -> bool:
-    """Return whether *guard* is for what a call's *sizes* leave out."""
-    return not guard.otherwise and not mentioned([Evaluate(guard.condition)]).isdisjoint(sizes)
+    """Return whether *guard* is for what a call's *sizes* leave out, whatever its data are."""
+    if guard.otherwise or any(isinstance(code, Index) for code in walk(guard.condition)):
+        return False
+    return not names(guard.condition).isdisjoint(sizes)
 
 
 def _first(body: Sequence[Node], arrays: Collection[str]) -> int:

@@ -3,7 +3,7 @@
 import pytest
 
 from tcdsl.codegen.ast.build import call
-from tcdsl.codegen.ast.nodes import Evaluate, If, Name, Node
+from tcdsl.codegen.ast.nodes import Binary, Evaluate, If, Index, Name, Node
 from tcdsl.codegen.cuda.source import Overlap
 from tcdsl.codegen.passes.waits import _BEGIN, _WAIT, with_waits
 
@@ -61,6 +61,18 @@ def test_the_blocks_that_a_call_leaves_something_to_do_wait_inside() -> None:
         [If(Name("N"), (THEIRS,), (OWN,))],
     ):  # fmt: skip
         assert with_waits(other, FIRST, ORDERED, {"a"}, {"N"}) == [_WAIT, *other]
+
+
+def test_a_guard_of_data_may_hold_nowhere() -> None:
+    of_data = Binary("<", Index(Name("k"), Name("i")), Name("N"))
+    body: list[Node] = [If(of_data, (THEIRS,), is_short=True)]
+    assert with_waits(body, FIRST, ORDERED, {"a"}, {"N"}) == [_WAIT, *body]
+
+
+def test_a_guard_with_a_wait_has_braces() -> None:
+    short = If(Name("N"), (THEIRS,), is_short=True)
+    expected = [If(Name("N"), (_WAIT, THEIRS))]
+    assert with_waits([short], FIRST, ORDERED, {"a"}, {"N"}) == expected
 
 
 def test_at_the_end_where_nothing_is_touched() -> None:
