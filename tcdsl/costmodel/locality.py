@@ -5,9 +5,9 @@ neighbouring instances touch; 0 means reuse.  Loops are ordered so that the larg
 outermost and neighbours in memory are neighbours in time.
 """
 
-from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 from weakref import WeakKeyDictionary
 
 import islpy as isl
@@ -27,6 +27,7 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Interleaved, Scop, Statement, Stride
 from tcdsl.records import dataclass
 
+UNKNOWN_STRIDE = 64  # what a gather's counts as in a cost
 OPEN_EXTENT = 1024  # what an open size counts as in a cost
 SELDOM = 64  # a remainder of this begins again in one of so many steps, at most
 
@@ -183,12 +184,12 @@ def access_stride(array: Array, access: Access, index: str) -> int:
     for subscript, stride in zip(access.subscripts, array_strides(array), strict=True):
         coefficient = coefficient_of(subscript, index)
         if coefficient is None:
-            return max(64, abs(total))
+            return max(UNKNOWN_STRIDE, abs(total))
         total += coefficient * stride
     return abs(total)
 
 
-_Strides = tuple[tuple[int, ...], ...]  # one row an access, one entry a dimension
+_Strides = tuple[tuple[float, ...], ...]  # one row an access, one entry a dimension
 _usual: WeakKeyDictionary[Statement, tuple[tuple[Array, ...], _Strides]] = WeakKeyDictionary()
 
 
@@ -205,13 +206,19 @@ def usual_strides(statement: Statement, arrays: tuple[Array, ...]) -> _Strides:
     return known[1]
 
 
-def usual_stride(array: Array, access: Access, index: str) -> int:
+def usual_stride(array: Array, access: Access, index: str) -> float:
     """Return the stride of *access* along *index*, for costs: that of most values of the index.
 
-    x((j + 1) % W) moves along neighbours of x but for one of W steps.
+    x((j + 1) % W) moves along neighbours of x but for one of W steps, x(j / 32) by 1 / 32 of one.
     """
-    subscripts = tuple(rewrite(subscript, _without_turns) for subscript in access.subscripts)
-    return access_stride(array, replace(access, subscripts=subscripts), index)
+    total = 0.0
+    for subscript, stride in zip(access.subscripts, array_strides(array), strict=True):
+        usual = rewrite(subscript, _without_turns)
+        found = fold(usual, lambda node, operands: _linear(node, operands, index, divides=True))
+        if found is None:
+            return max(float(UNKNOWN_STRIDE), abs(total))
+        total += float(found[0]) * stride
+    return abs(total)
 
 
 def _without_turns(node: Expr) -> Expr:
@@ -231,24 +238,71 @@ def _without_turns(node: Expr) -> Expr:
 def coefficient_of(expr: Expr, index: str) -> int | None:
     """Return how much *expr* grows when *index* does by one, None if that varies."""
     value = fold(expr, lambda node, operands: _linear(node, operands, index))
-    return None if value is None else value[0]
+    return None if value is None else int(value[0])
 
 
-_Linear = tuple[int, int | None] | None  # (coefficient, the constant part if it is one)
+def constant_run(access: Access, index: str) -> int:
+    """Return how many values of *index*, from a multiple of that on, *access* is the same for.
+
+    x(k / 32) is for 32, x((k + 2 * j) / 32) for 2.  0: for all; 1: for none.
+    """
+    found = 0
+    for subscript in access.subscripts:
+        found = gcd(found, _constant_run(subscript, index))
+    return found
 
 
-def _linear(expr: Expr, operands: tuple[_Linear, ...], index: str) -> _Linear:
-    """Return ``(a, b)`` for ``a * index + b``; b is None where other indices take part."""
+def _constant_run(expr: Expr, index: str) -> int:
+    if coefficient_of(expr, index) == 0:
+        return 0
+    match expr:
+        case Cast(operand=value) | Unary(op="-", operand=value):
+            return _constant_run(value, index)
+        case Binary(op="+" | "-" | "*", left=left, right=right):
+            return gcd(_constant_run(left, index), _constant_run(right, index))
+        case Binary(op="/", left=left, right=Const(value=divisor)) if divisor > 0:
+            found = fold(left, lambda node, operands: _multiple(node, operands, index))
+            return gcd(int(divisor), found)
+    return 1
+
+
+def _multiple(expr: Expr, operands: tuple[int, ...], index: str) -> int:
+    """Return a number that divides what *expr* adds to *index*, 1 if it does not just add."""
+    match expr:
+        case Index(name=name):
+            return 0 if name == index else 1
+        case Const(value=value):
+            return int(value)
+        case Cast():
+            return operands[0]
+        case Binary(op="+") | Binary(op="-", right=Const()):
+            return gcd(*operands)
+        case Binary(op="*") if coefficient_of(expr, index) == 0:
+            return operands[0] * operands[1]
+    return 1
+
+
+# Of a * index + b: a, and b if it is constant; None where it is not of this form.
+_Linear = tuple[Fraction, Fraction | None] | None
+
+
+def _linear(
+    expr: Expr, operands: tuple[_Linear, ...], index: str, *, divides: bool = False
+) -> _Linear:
+    """Return ``(a, b)`` for ``a * index + b``; b is None where other indices take part.
+
+    :arg divides: whether a quotient counts as the part of its dividend that it is.
+    """
     if any(operand is None for operand in operands):
         return None
     known = [operand for operand in operands if operand is not None]
     match expr:
         case Const(value=value):
-            return 0, int(value)
+            return Fraction(0), Fraction(int(value))
         case Index(name=name):
-            return int(name == index), None
+            return Fraction(name == index), None
         case Size():
-            return 0, None
+            return Fraction(0), None
         case Cast():
             return known[0]
         case Unary(op="-"):
@@ -260,17 +314,21 @@ def _linear(expr: Expr, operands: tuple[_Linear, ...], index: str) -> _Linear:
             return a + sign * c, None if b is None or d is None else b + sign * d
         case Binary(op="*"):
             return _product(known[0], known[1])
+        case Binary(op="/", right=Const(value=divisor)) if divides and divisor:
+            return known[0][0] / int(divisor), None
         case _:
-            return (0, None) if all(a == 0 for a, _ in known) and known else None
+            return (Fraction(0), None) if all(a == 0 for a, _ in known) and known else None
 
 
-def _product(left: tuple[int, int | None], right: tuple[int, int | None]) -> _Linear:
+def _product(
+    left: tuple[Fraction, Fraction | None], right: tuple[Fraction, Fraction | None]
+) -> _Linear:
     (a, b), (c, d) = left, right
     if d is not None and c == 0:
         return a * d, None if b is None else b * d
     if b is not None and a == 0:
         return c * b, None if d is None else d * b
-    return (0, None) if a == 0 and c == 0 else None
+    return (Fraction(0), None) if a == 0 and c == 0 else None
 
 
 def preferred_order(shape: Shape) -> tuple[int, ...]:

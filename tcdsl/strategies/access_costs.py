@@ -80,7 +80,7 @@ class _Strided(NamedTuple):
     """An access whatever its kernel is: its strides, and the elements that it moves."""
 
     array: str
-    strides: tuple[int, ...]
+    strides: tuple[float, ...]
     element_bytes: int
     moved: int
     place: tuple[Expr, ...]
@@ -95,9 +95,9 @@ def _in_memory(problem: Problem, name: str) -> list[_Strided]:
     every = usual_strides(shape.statement, arrays)
     for access, array, strides in zip(accesses, arrays, every, strict=True):
         if access.array in known:
-            moved = prod(n for n, stride in zip(shape.counts, strides, strict=True) if stride)
+            moved = prod(map(_others, shape.counts, strides))
             size = array.dtype.size_bytes
-            found.append(_Strided(access.array, strides, size, moved, access.subscripts))
+            found.append(_Strided(access.array, strides, size, round(moved), access.subscripts))
     return found
 
 
@@ -112,23 +112,30 @@ def accesses_of(problem: Problem, sketch: Sketch, name: str) -> Iterator[Access]
     threads = [p for p in pieces if p.kind is LoopKind.THREAD and p.axis != RANK]
     threads.sort(key=lambda piece: piece.axis)
     vector = prod(piece.extent for piece in pieces if piece.kind is LoopKind.LANES)
-    counts = [(p.coordinate.position, min(p.extent, p.width)) for p in threads]
-    active = min(WARP, prod(count for _, count in counts))
+    counts = [(p.coordinate.position, p.coordinate.div, min(p.extent, p.width)) for p in threads]
+    active = min(WARP, prod(count for *_, count in counts))
     loops = dict(register_blocks(problem, sketch)).get(name, ())
     for array, strides, size, moved, place in found:
         # What no thread loop tells apart is accessed once, outside the loops that do not move it.
-        copies = lanes = 1  # threads that access the same element, and others
-        for position, count in counts:
-            if strides[position]:
-                lanes *= count
-            else:
-                copies *= count
+        copies = lanes = 1.0  # threads that access the same element, and others
+        for position, step, count in counts:
+            others = _others(count, strides[position] * step)
+            lanes *= others
+            copies *= count / others
         requests = max(moved, moved * copies) / vector / active * part_left((place,), loops)
         whole = max(1.0, min(WARP, lanes) * vector * size / LINE_BYTES)
         scattered = max(0.0, _lines(threads, strides, size, vector) - whole)
         lines = whole + SCATTERED * scattered
         run, row = _run(shape, pieces, strides, size)
         yield Access(array, requests, lines, moved * size, run, row, _halo(shape, pieces, place))
+
+
+def _others(count: int, stride: float) -> float:
+    """Return how many different elements *count* values of an index have, *stride* apart.
+
+    x(k / 32) is the same for 32 of them.
+    """
+    return max(1.0, min(count, count * stride))
 
 
 def _halo(shape: Shape, pieces: Sequence[Piece], place: Sequence[Expr]) -> float:
@@ -154,7 +161,7 @@ def _halo(shape: Shape, pieces: Sequence[Piece], place: Sequence[Expr]) -> float
     return found
 
 
-def _lines(threads: Sequence[Piece], strides: Sequence[int], size: int, vector: int) -> float:
+def _lines(threads: Sequence[Piece], strides: Sequence[float], size: int, vector: int) -> float:
     """Return how many lines the lanes of a warp access at once."""
     run, lines, left = vector * size, 1.0, WARP
     for piece in threads:
@@ -170,7 +177,7 @@ def _lines(threads: Sequence[Piece], strides: Sequence[int], size: int, vector: 
 
 
 def _run(
-    shape: Shape, pieces: Sequence[Piece], strides: Sequence[int], size: int
+    shape: Shape, pieces: Sequence[Piece], strides: Sequence[float], size: int
 ) -> tuple[int, int]:
     """Return the bytes of a run of memory that a block has, and that there are."""
     along = next((d for d, stride in enumerate(strides) if stride == 1), None)

@@ -23,7 +23,7 @@ import islpy as isl
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
-from tcdsl.costmodel.locality import Shape, coefficient_of, runs_of
+from tcdsl.costmodel.locality import Shape, coefficient_of, constant_run, runs_of
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.lang.comprehension import Expr, Index, Load, walk
 from tcdsl.options import Options
@@ -340,7 +340,9 @@ class Problem:
                 runs = runs_of(array, access, statement.indices[dim])
                 steps += [number for run in runs for number in (run.run, run.outer)]
             elif row[dim] > 1:
-                return 1
+                if (run := constant_run(access, statement.indices[dim])) == 1:
+                    return 1
+                steps.append(run)
         if not sizes and kept and not statement.conditions:
             return VECTOR_BYTES  # it has no say
         if not sizes or statement.conditions:

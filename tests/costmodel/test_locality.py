@@ -5,7 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from tcdsl.costmodel.locality import OPEN_EXTENT, Shape, access_stride, array_strides, shape_of
+from tcdsl.costmodel.locality import (
+    OPEN_EXTENT,
+    Shape,
+    access_stride,
+    array_strides,
+    constant_run,
+    shape_of,
+    usual_stride,
+)
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.parallelism import roles_of
 from tcdsl.poly.scop import Scop
@@ -50,6 +58,29 @@ def test_the_stride_of_a_subscript(subscript: str, stride: int, lower: Lower) ->
     (access,) = [a for a in scop.by_name["S0"].reads if a.array == "a"]
     assert access_stride(scop.arrays["a"], access, "i") == stride
     assert access_stride(scop.arrays["a"], access, "other") in (0, 64)
+
+
+@pytest.mark.parametrize(("subscript", "usual", "run"), [
+    ("i / 32", 1 / 32, 32), ("(i + 64) / 32", 1 / 32, 32), ("(i + 8) / 32", 1 / 32, 8),
+    ("(i + 3) / 32", 1 / 32, 1), ("(j * 4 + i) / 8", 1 / 8, 4), ("(j + i) / 8", 1 / 8, 1),
+    ("i / 8 + j", 1 / 8, 8), ("i / 8 + i", 9 / 8, 1), ("i / 8 + i / 12", 5 / 24, 4),
+    ("(2 * i) / 8", 1 / 4, 1), ("(i - 8) / 8 + 1", 1 / 8, 8), ("(7 - i) / 8 + 9", 1 / 8, 1),
+    ("j", 0, 0), ("i / 4 % 3", 64, 1), ("3 * (i / 4)", 3 / 4, 4), ("p(i / 4)", 64, 1),
+])  # fmt: skip
+def test_quotients_are_the_same_for_a_run(
+    subscript: str, usual: float, run: int, lower: Lower
+) -> None:
+    ranges = "where i in 0:9, j in 0:3"
+    source = f"def f(float(N) a, int32(N) p) -> (o) {{ o(i,j) = a({subscript}) {ranges} }}"
+    scop = lower(source, (300,), (300,), check_gathers=False)
+    access = next(a for a in scop.by_name["S0"].reads if a.array == "a")
+    assert usual_stride(scop.arrays["a"], access, "i") == pytest.approx(usual)
+    assert constant_run(access, "i") == run
+    # As it says: from each multiple of the run on the subscript has one value.
+    if run > 1 and "p" not in subscript:
+        for j in range(3):
+            found = [eval(subscript.replace("/", "//"), {"i": i, "j": j}) for i in range(96)]
+            assert all(len({*found[n : n + run]}) == 1 for n in range(0, 96, run))
 
 
 def test_array_strides_are_the_callers_or_row_major(lower: Lower) -> None:
