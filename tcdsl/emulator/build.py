@@ -18,7 +18,6 @@ from importlib.resources import files
 from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.codegen.device import cuda
 from tcdsl.emulator.cxx import CxxCompiler, find_cxx_compiler
-from tcdsl.emulator.shared import replace_shared
 from tcdsl.errors import COMPILATION_FAILED, COMPILATION_TIMED_OUT, NO_COMPILER
 from tcdsl.runtime.c_compiler import TIMEOUT_S, build, keep_source
 from tcdsl.runtime.cache import default_cache, key_of
@@ -69,7 +68,7 @@ def _linked(
     flags: Sequence[str],
     link_flags: Sequence[str],
 ) -> bytes:
-    text = emulated_text(source, address_sanitizer=bool(defines))
+    text = emulated_text(source)
     given = {"kernels.cpp": text.encode(), **objects}
     kernels_o = ("kernels.cpp", "-c", "-o", "kernels.o")
     commands = (
@@ -90,15 +89,13 @@ def build_identity() -> str:
     )  # fmt: skip
 
 
-def emulated_text(source: CudaSource, *, address_sanitizer: bool = False) -> str:
-    """Return the whole C++ text of *source*."""
-    parts = cuda.parts_for(source.functions)
-    library = replace_shared(cuda.emulated_text(parts), as_statics=address_sanitizer)
-    text = replace_shared(source.text, as_statics=address_sanitizer)
+def emulated_text(source: CudaSource) -> str:
+    """Return the whole C++ text of *source*, that of its kernels as NVRTC gets it."""
+    library = cuda.emulated_text(cuda.parts_for(source.functions))
     return "\n".join(
         (
             _file("emulate.h"), '#line 1 "device library"', library,
-            f'#line 1 "{KERNEL_FILE}"', text, '#line 1 "calls"', _calls(source), "",
+            f'#line 1 "{KERNEL_FILE}"', source.text, '#line 1 "calls"', _calls(source), "",
         )
     )  # fmt: skip
 

@@ -100,9 +100,10 @@ class Parameter:
     # SCRATCH, TICKETS: bytes from the workspace's start; INTEGER: position in `integers`
     offset: int = 0
     map: TensorMap | None = None  # of ARRAY and SCRATCH
+    is_read_only: bool = False  # the kernel changes nothing that it points to
 
     def to_json(self) -> list[Any]:
-        found: list[Any] = [self.declaration, self.kind, self.name, self.offset]
+        found: list[Any] = [self.declaration, self.kind, self.name, self.offset, self.is_read_only]
         return found if self.map is None else [*found, self.map.to_json()]
 
 
@@ -110,8 +111,8 @@ class Parameter:
 class Launch:
     """One kernel: its function, its grid, and what it is called with.
 
-    *cluster_dims* neighbouring blocks form a cluster, and the grid has whole ones: then the
-    kernel's text says ``__cluster_dims__(x, y, z)``.
+    *cluster_dims* neighbouring blocks form a cluster, and the grid has whole ones.  The kernel's
+    text says so, and how many threads a block has, because it is printed from this.
     """
 
     name: str  # of the __global__ function
@@ -374,9 +375,11 @@ def has_tickets(launches: Iterable[AnyLaunch]) -> bool:
 
 
 def _parameter(data: Any) -> Parameter:
-    text, kind, name, offset, *maps = data
+    text, kind, name, offset, is_read_only, *maps = data
     map_ = TensorMap.from_json(maps[0]) if maps else None
-    return Parameter(str(text), ParameterKind(kind), str(name), int(offset), map_)
+    return Parameter(
+        str(text), ParameterKind(kind), str(name), int(offset), map_, bool(is_read_only)
+    )
 
 
 def _counts(data: Any) -> tuple[Counts, Counts, Counts]:
