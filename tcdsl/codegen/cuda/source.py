@@ -21,6 +21,7 @@ from tcdsl.codegen.cuda.counts import (
 )
 from tcdsl.costmodel.matrix_products import MatrixProduct
 from tcdsl.lang.faults import Site, sites_from_json
+from tcdsl.lang.ranges.evaluators import evaluator
 from tcdsl.records import dataclass
 
 Dim3 = tuple[int, int, int]
@@ -167,11 +168,7 @@ class Launch:
         shared = " - ".join(
             (str(self.shared_bytes), *(own.idle_text for own in self.shared_counts))
         )
-        names = {"__builtins__": {}, "min": min, "max": max}  # the texts are of numbers
-        found: Callable[[Sequence[int]], tuple[Dim3, int]] = eval(
-            f"lambda i: (({grid}), {shared})", names
-        )
-        return found
+        return evaluator(f"(({grid}), {shared})", "i")
 
     @property
     def is_open(self) -> bool:
