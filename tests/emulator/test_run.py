@@ -147,7 +147,7 @@ def test_who_waits_for_the_runtime_is_told_once(
     compiler = cxx.find_cxx_compiler()
     monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TCDSL_CACHE", str(int(is_kept)))
-    monkeypatch.setattr(build, "_unstored", {})
+    monkeypatch.setattr(build, "_kept", {})
     monkeypatch.setattr(build, "_built", lambda *_: b"code")
     assert build._runtime_object(compiler, "runtime.cpp", ()) == b"code"
     said = capsys.readouterr().err
