@@ -1,6 +1,7 @@
 """Emulated kernels as a shared object.
 
-    emulate.h + device library + generated text + calls  --  -fsanitize=thread  -->  kernels.o
+    emulate.h + what the device library always has  -->  prelude.h, precompiled (once a machine)
+    prelude.h + device library + generated text + calls  --  -fsanitize=thread  -->  kernels.o
     runtime.o (once a machine) + kernels.o  -->  kernels.so
 
 ``-fsanitize=thread`` makes the compiler call ``__tsan_read4`` and its kin before each memory
@@ -18,7 +19,6 @@ from importlib.resources import files
 from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.codegen.device import cuda
 from tcdsl.emulator.cxx import CxxCompiler, find_cxx_compiler
-from tcdsl.emulator.shared import replace_shared
 from tcdsl.errors import COMPILATION_FAILED, COMPILATION_TIMED_OUT, NO_COMPILER
 from tcdsl.runtime.c_compiler import TIMEOUT_S, build, keep_source
 from tcdsl.runtime.cache import default_cache, key_of
@@ -33,8 +33,10 @@ KERNEL_FILE = "kernels.cu"  # in messages: the generated text, lines counted fro
 _KERNEL_FLAGS = ("-O1", "-fno-strict-aliasing", "-fno-threadsafe-statics", "-g1")
 _RUNTIME_FLAGS = ("-O2",)
 _NOTICE = "tcdsl: compiling the emulator, {how_often}; that takes some seconds"
-_unstored: dict[str, bytes] = {}  # parts of the runtime that the disk cache does not keep, by key
-_LINK_FLAGS = ("-shared", "-Wl,-z,noexecstack")
+_kept: dict[str, bytes] = {}  # by key: the prelude, and what of the runtime no disk cache keeps
+# Nothing of the C++ library is used, in which a linker would look for every name.
+_LINK_FLAGS = ("-shared", "-Wl,-z,noexecstack", "-nodefaultlibs", "-lm", "-lc", "-lgcc")
+_PRELUDE = "prelude.h"
 
 
 def compile_emulated(source: CudaSource) -> bytes:
@@ -58,7 +60,7 @@ def compile_sanitized(source: CudaSource) -> bytes:
         "runtime.o": _runtime_object(compiler, "runtime.cpp", defines),
         "main.o": _runtime_object(compiler, "sanitized_main.cpp", defines),
     }
-    return _linked(compiler, source, given, defines, flags, flags)
+    return _linked(compiler, source, given, defines, flags, (*flags, "-lm"))
 
 
 def _linked(
@@ -69,12 +71,16 @@ def _linked(
     flags: Sequence[str],
     link_flags: Sequence[str],
 ) -> bytes:
-    text = emulated_text(source, address_sanitizer=bool(defines))
+    text, prelude = emulated_text(source), _prelude()
     given = {"kernels.cpp": text.encode(), **objects}
+    if text.startswith(prelude):
+        rest = text.removeprefix(prelude)
+        given["kernels.cpp"] = f'#include "{_PRELUDE}"\n{rest}'.encode()
+        given |= _precompiled(compiler, (*defines, *flags))
     kernels_o = ("kernels.cpp", "-c", "-o", "kernels.o")
     commands = (
         (*compiler.command, *compiler.flags, *_KERNEL_FLAGS, *defines, *flags, *kernels_o),
-        (*compiler.command, *link_flags, "kernels.o", *objects, "-o", "kernels", "-lm"),
+        (*compiler.command, "kernels.o", *objects, "-o", "kernels", *link_flags),
     )
     return _built(compiler, given, commands, "kernels", text)
 
@@ -90,17 +96,45 @@ def build_identity() -> str:
     )  # fmt: skip
 
 
-def emulated_text(source: CudaSource, *, address_sanitizer: bool = False) -> str:
-    """Return the whole C++ text of *source*."""
-    parts = cuda.parts_for(source.functions)
-    library = replace_shared(cuda.emulated_text(parts), as_statics=address_sanitizer)
-    text = replace_shared(source.text, as_statics=address_sanitizer)
-    return "\n".join(
-        (
-            _file("emulate.h"), '#line 1 "device library"', library,
-            f'#line 1 "{KERNEL_FILE}"', text, '#line 1 "calls"', _calls(source), "",
-        )
-    )  # fmt: skip
+def emulated_text(source: CudaSource) -> str:
+    """Return the whole C++ text of *source*, that of its kernels as NVRTC gets it."""
+    library = cuda.emulated_text(cuda.parts_for(source.functions))
+    kernels = f'#line 1 "{KERNEL_FILE}"', source.text, '#line 1 "calls"', _calls(source), ""
+    return "\n".join((_with_intrinsics(library), *kernels))
+
+
+def _prelude() -> str:
+    """Return what the text of every source begins with."""
+    return _with_intrinsics(cuda.emulated_text(frozenset()))
+
+
+def _with_intrinsics(library: str) -> str:
+    return "\n".join((_file("emulate.h"), '#line 1 "device library"', library))
+
+
+def _precompiled(compiler: CxxCompiler, flags: Sequence[str]) -> dict[str, bytes]:
+    """Return the files of the prelude: where gcc compiles it, as it is after that, too.
+
+    A compiler reads the text where it cannot use the other file.
+    """
+    text = _prelude().encode()
+    given = {_PRELUDE: text}
+    if "clang" in compiler.identity:
+        return given
+    key = key_of(what="emulator-prelude", identity=build_identity(), text=_prelude(), flags=flags)
+    made = _kept.get(key) or _found(key)
+    if made is None:
+        words = (*compiler.command, *compiler.flags, *_KERNEL_FLAGS, *flags)
+        command = (*words, "-x", "c++-header", _PRELUDE, "-o", "it.gch")
+        made = _built(compiler, given, [command], "it.gch", text.decode())
+        default_cache().put(key, made, {})
+    _kept[key] = made
+    return {**given, f"{_PRELUDE}.gch": made}
+
+
+def _found(key: str) -> bytes | None:
+    entry = default_cache().get(key)
+    return None if entry is None else entry.code
 
 
 def _calls(source: CudaSource) -> str:
@@ -128,11 +162,8 @@ def _runtime_object(compiler: CxxCompiler, name: str, defines: Sequence[str]) ->
     """
     key = key_of(what="emulator-runtime", name=name, identity=build_identity(), defines=defines)
     cache = default_cache()
-    entry = cache.get(key)
-    if entry is not None:
-        return entry.code
-    if key in _unstored:
-        return _unstored[key]
+    if found := _found(key) or _kept.get(key):
+        return found
     how_often = (
         "once on this machine" if cache.may_store else "once in this process (no disk cache)"
     )
@@ -141,7 +172,7 @@ def _runtime_object(compiler: CxxCompiler, name: str, defines: Sequence[str]) ->
     words = (*compiler.command, *compiler.flags, *_RUNTIME_FLAGS, *defines, name)
     made = _built(compiler, given, [(*words, "-c", "-o", "it.o")], "it.o", given[name].decode())
     if not cache.put(key, made, {}):
-        _unstored[key] = made
+        _kept[key] = made
     return made
 
 

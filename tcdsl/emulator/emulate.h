@@ -63,7 +63,7 @@ void emu_copy_box(void *to, const void *map, const int *indices, const void *pla
 void emu_copy_pixels(void *to, const void *map, const int *indices, const int *offsets,
                      const void *place, const char *file, int line);
 __attribute__((const)) void *emu_dynamic_shared();
-/* What shared.py makes of a __shared__ variable; the tag is the variable's own. */
+/* The tag is the variable's own. */
 struct emu_tag { uint64_t launch; void *base; };
 __attribute__((const)) void *emu_shared_variable(emu_tag *tag, uint64_t size, unsigned alignment,
                                                  unsigned element, const char *name);
@@ -76,11 +76,25 @@ extern "C" void *memmove(void *, const void *, __SIZE_TYPE__) asm("emu_memcpy");
 extern "C" void *memset(void *, int, __SIZE_TYPE__) asm("emu_memset");
 #endif
 
-/* extern __shared__ T name[] at file scope, without a pointer in memory. */
-template <typename T> struct emu_dynamic_array {
-  EMU_FN operator T *() const { return (T *)emu_dynamic_shared(); }
-  template <typename U> EMU_FN explicit operator U *() const { return (U *)emu_dynamic_shared(); }
-};
+/* ---- shared variables: see device/cuda/core.cuh -------------------------------------------- *
+ *     __shared__ TC_VARIABLE(float, tile, [33], 16);   -->
+ *     emu_tag static tile_emu_tag; typedef float tile_emu_type[33];
+ *     tile_emu_type &tile = *(tile_emu_type *)emu_shared_variable(&tile_emu_tag, ...);
+ * A tag is static: each declaration, in each instance of a template, has one.  A __shared__ without
+ * a macro is no declaration: it would be a variable of one thread. */
+#define __shared__ emu_tag
+#ifdef EMU_ADDRESS_SANITIZER /* one block at a time */
+#define TC_VARIABLE(T, name, extents, alignment)                                                   \
+  static name##_emu_tag;                                                                           \
+  static __attribute__((aligned(alignment))) T name extents
+#else
+#define TC_VARIABLE(T, name, extents, alignment)                                                   \
+  static name##_emu_tag;                                                                           \
+  typedef T name##_emu_type extents;                                                               \
+  name##_emu_type &name = *(name##_emu_type *)emu_shared_variable(                                 \
+      &name##_emu_tag, sizeof(name##_emu_type), alignment, sizeof(T), #name)
+#endif
+#define TC_DYNAMIC(T, name, alignment) emu_no_tag; T *const name = (T *)emu_dynamic_shared()
 
 /* ---- vector types ------------------------------------------------------------------------ */
 #define EMU_VECTORS(T, name, two, four)                                                            \

@@ -6,10 +6,8 @@ memsets among them.
 """
 
 import ctypes
-import math
 import os
 import random
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -29,7 +27,7 @@ from tcdsl.codegen.cuda.source import (
     ParameterKind,
 )
 from tcdsl.emulator.build import kernel_names
-from tcdsl.emulator.findings import Finding, FindingKind, emulation_error, error_of
+from tcdsl.emulator.findings import Finding, error_of
 from tcdsl.emulator.maps import emulated_map
 from tcdsl.records import dataclass
 from tcdsl.runtime.host_products import matrices_at, multiplied, row_starts
@@ -40,10 +38,6 @@ _PAUSED, _FOUND = 1, 2  # Outcome of state.h
 _SCRATCH_ALIGNMENT = 256
 N_SIZES = 11  # of a launch: see emu_launch
 _POISON = 0xFF  # a NaN, where read as floats
-
-_KERNEL = re.compile(r"__global__(?P<attributes>[^;{]*?)(?P<name>\w+)\s*\([^()]*\)\s*\{")
-_BOUNDS = re.compile(r"__launch_bounds__\(\s*(\d+)")
-_CLUSTER = re.compile(r"__cluster_dims__\(\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)")
 
 _Array = np.ndarray[Any, Any]
 
@@ -76,8 +70,6 @@ class EmulatedProgram:
         self.source = source
         names = kernel_names(source) if kernels is None else kernels
         self._numbers = {name: number for number, name in enumerate(names)}
-        self._bounds = _attributes(source.text, _BOUNDS)
-        self._clusters = _attributes(source.text, _CLUSTER)
         self._runs = 0
         self._code = code
         self._library = _declare(load_library(code))
@@ -152,13 +144,6 @@ class EmulatedProgram:
         return Fault(*map(int, record.view)) if record.view[0] else None
 
     def _launch(self, launch: Launch, values: Sequence[int], seed: int) -> None:
-        n_threads, (most,) = math.prod(launch.block), self._bounds.get(launch.name, (None,))
-        if most is not None and n_threads > most:
-            what = f"a block of {n_threads} threads, beyond __launch_bounds__({most})"
-            raise emulation_error(FindingKind.LIMIT, launch.name, "", what, "", seed)
-        if (dims := self._clusters.get(launch.name, (1, 1, 1))) != launch.cluster_dims:
-            what = f"clusters of {launch.cluster_dims} blocks, of a kernel with clusters of {dims}"
-            raise emulation_error(FindingKind.LIMIT, launch.name, "", what, "", seed)
         sizes = (ctypes.c_uint32 * N_SIZES)(*launch_sizes(launch))
         packed = (ctypes.c_uint64 * max(1, len(values)))(*(value % 2**64 for value in values))
         outcome = self._library.emu_launch(
@@ -234,12 +219,6 @@ def launch_sizes(launch: Launch) -> tuple[int, ...]:
     return (*dims, int(launch.is_cooperative), int(has_boxes))
 
 
-def _attributes(text: str, attribute: "re.Pattern[str]") -> dict[str, tuple[int, ...]]:
-    """Return { kernel of *text* -> the numbers in its *attribute* }, of those that have it."""
-    found = ((m["name"], attribute.search(m["attributes"])) for m in _KERNEL.finditer(text))
-    return {name: tuple(map(int, match.groups())) for name, match in found if match}
-
-
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
     u32, u64, i64, text = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int64, ctypes.c_char_p
     signatures: dict[str, tuple[Any, list[Any]]] = {
@@ -264,8 +243,8 @@ def _used(source: CudaSource) -> dict[str, bool]:
     for launch in source.launches:
         for parameter in launch.parameters:
             if parameter.kind is ParameterKind.ARRAY:
-                is_const = parameter.declaration.lstrip().startswith("const ")
-                used[parameter.name] = used.get(parameter.name, False) or not is_const
+                known = used.get(parameter.name, False)
+                used[parameter.name] = known or not parameter.is_read_only
     return used
 
 

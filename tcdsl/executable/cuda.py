@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.costmodel.chip import Chip
 from tcdsl.errors import (
-    EXTENT_DISAGREES,
     MIXED_DEVICES,
-    RANK_DISAGREES,
     WRONG_DEVICE,
     TCError,
 )
@@ -42,7 +40,7 @@ from tcdsl.runtime.cuda.libraries import library
 from tcdsl.runtime.cuda.module import CudaProgram, Manifest
 from tcdsl.runtime.cuda.operands import Operand
 from tcdsl.runtime.cuda.sized_calls import SizedCalls, why_not_sized
-from tcdsl.runtime.fitting import require_count, require_type
+from tcdsl.runtime.fitting import require_count, require_shape, require_type
 from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.launch import Fault
 from tcdsl.runtime.lazy_defs import SizedDef
@@ -217,24 +215,9 @@ class CudaExecutable(Executable):
         for name, arg in zip(c.inputs, args, strict=True):
             specs[name] = describe(arg, f"argument {name!r}")
             require_type(c, name, specs[name])
-            self._require_shape(name, specs[name].shape)
+            require_shape(c, name, self.specs[name].shape, specs[name].shape)
         require_one_device(specs)
         return specs
-
-    def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
-        c, expected = self.head, self.specs[name].shape
-        hint = "compile again, or call the function itself, which compiles for every shape"
-        if len(shape) != len(expected):
-            raise RANK_DISAGREES(
-                c.source, c.tensors[name].span, tensor=name, declared=len(expected),
-                s="" if len(expected) == 1 else "s", got=len(shape), shape=shape, hint=hint,
-            )  # fmt: skip
-        for dim, (one, other) in enumerate(zip(expected, shape, strict=True)):
-            if one != other:
-                raise EXTENT_DISAGREES(
-                    c.source, c.tensors[name].span, tensor=name, dim=dim,
-                    declared=f"{one} in this code", got=other, hint=hint,
-                )  # fmt: skip
 
     def _new_call(
         self, args: Sequence[Any], specs: Specs, first: Any, home: ArraySpec

@@ -31,7 +31,7 @@ from tcdsl.plan.regrouping import regroup, without_stored, without_temporary
 from tcdsl.plan.search import groups_of, with_rewrites
 from tcdsl.plan.state import Evaluator
 from tcdsl.poly.dependences import dependences_of
-from tcdsl.poly.loop_tree import Node
+from tcdsl.poly.loop_tree import LoopKind, Node, with_kind
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.compensation import explained, with_compensation
 from tcdsl.rewrites.scop.invariants import with_invariants
@@ -62,7 +62,6 @@ from tcdsl.strategies.library_kernels import LibraryKernel
 from tcdsl.strategies.operand_orders import with_factors_along_results
 from tcdsl.strategies.operand_tiles import nested_in_steps
 from tcdsl.strategies.problem import Problem, Scheme, analyses_shared
-from tcdsl.strategies.requested import written_out
 from tcdsl.strategies.sketch import Sketch, nested
 from tcdsl.strategies.stencils import with_tiles
 from tcdsl.strategies.template import Choice
@@ -252,7 +251,8 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
     kernels = []
     for position, queued in enumerate(queue):
         tree = _tree(scop, queued.kernel, Nester(alignment, shapes, {}, prefix=f"k{position}"))
-        tree = tree if options.vectorise else written_out(tree)
+        if not options.vectorise:  # a vector's lanes are short loops, of one element each
+            tree = with_kind(tree, LoopKind.LANES, LoopKind.UNROLL)
         kernel = Kernel(queued.name, tree, queued.kernel.why, template=queued.kernel.template)
         if isinstance(queued.kernel, LibraryKernel):
             kernel = replace(kernel, library=queued.kernel.library)

@@ -13,6 +13,7 @@ Cohen, "Schedule Trees", IMPACT 2014.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from enum import StrEnum
 
 import islpy as isl
@@ -202,6 +203,18 @@ def loops_of(node: Node) -> Iterator[Loop]:
         case Sequence(children=children):
             for child in children:
                 yield from loops_of(child)
+
+
+def with_kind(tree: Node, old: LoopKind, new: LoopKind) -> Node:
+    """Return *tree* with every loop of the kind *old* one of the kind *new*."""
+    match tree:
+        case Leaf():
+            return tree
+        case Sequence(children=children):
+            return Sequence(tuple(with_kind(child, old, new) for child in children))
+        case Loop(kind=kind, body=body):
+            own = new if kind is old else kind
+            return replace(tree, kind=own, body=with_kind(body, old, new))
 
 
 def loops_around(node: Node, statement: str) -> tuple[Loop, ...]:

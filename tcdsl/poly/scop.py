@@ -10,7 +10,7 @@ whose box starts at 3 is accessed at 3, 4, ...  The textual order (statements in
 lexicographic) is the meaning; what a reduction may reorder is said by its :class:`Reduction`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
 from functools import cached_property
@@ -407,6 +407,20 @@ class Scop:
 
     def with_statements(self, statements: tuple[Statement, ...]) -> "Scop":
         return replace(self, statements=statements)
+
+
+def in_place_of(scop: Scop, old: Sequence[Statement | None], new: Sequence[Statement]) -> Scop:
+    """Return *scop* with the statements *new* where the first of *old* is, and without the others.
+
+    None stands for a statement that there may be, and is not.
+    """
+    statements: list[Statement] = []
+    for statement in scop.statements:
+        if statement is old[0]:
+            statements += new
+        elif not any(statement is other for other in old):
+            statements.append(statement)
+    return replace(scop, statements=tuple(statements))
 
 
 def loads_of(*exprs: Expr) -> list[Load]:

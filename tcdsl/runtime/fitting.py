@@ -73,26 +73,11 @@ class Fitting:
             spec = describe(arg, f"argument {name!r}")
             require_type(c, name, spec)
             require_cpu(spec, f"argument {name!r}")
-            self._require_shape(name, spec.shape)
+            require_shape(self.head, name, self.specs[name].shape, spec.shape)
             has_layout &= self._has_layout(name, spec)
         if not has_layout:
             return Fit.COPIES
         return Fit.DIRECT if all(map(is_direct, args)) else Fit.VIEWS
-
-    def _require_shape(self, name: str, shape: tuple[int, ...]) -> None:
-        c, expected = self.head, self.specs[name].shape
-        hint = "compile again, or call the function itself, which compiles for every shape"
-        if len(shape) != len(expected):
-            raise RANK_DISAGREES(
-                c.source, c.tensors[name].span, tensor=name, declared=len(expected),
-                s="" if len(expected) == 1 else "s", got=len(shape), shape=shape, hint=hint,
-            )  # fmt: skip
-        for dim, (one, other) in enumerate(zip(expected, shape, strict=True)):
-            if one != other:
-                raise EXTENT_DISAGREES(
-                    c.source, c.tensors[name].span, tensor=name, dim=dim,
-                    declared=f"{one} in this code", got=other, hint=hint,
-                )  # fmt: skip
 
     def _has_layout(self, name: str, spec: ArraySpec) -> bool:
         """Return whether the code finds the elements of *spec* where it looks for them."""
@@ -178,6 +163,23 @@ def described(c: Head, name: str, arg: object) -> ArraySpec:
         raise NOT_AN_ARRAY(
             c.source, c.tensors[name].span, what=f"argument {name!r}", found=own, advice=advice
         ) from None
+
+
+def require_shape(head: Head, name: str, expected: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """Raise a ShapeError unless the argument *name* has the *shape* that code is for."""
+    span = head.tensors[name].span
+    hint = "compile again, or call the function itself, which compiles for every shape"
+    if len(shape) != len(expected):
+        raise RANK_DISAGREES(
+            head.source, span, tensor=name, declared=len(expected),
+            s="" if len(expected) == 1 else "s", got=len(shape), shape=shape, hint=hint,
+        )  # fmt: skip
+    for dim, (one, other) in enumerate(zip(expected, shape, strict=True)):
+        if one != other:
+            raise EXTENT_DISAGREES(
+                head.source, span, tensor=name, dim=dim, declared=f"{one} in this code",
+                got=other, hint=hint,
+            )  # fmt: skip
 
 
 def require_type(c: Head, name: str, spec: ArraySpec) -> None:

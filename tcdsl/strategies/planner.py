@@ -19,6 +19,7 @@ from tcdsl.costmodel.machine import Cpu
 from tcdsl.options import Options
 from tcdsl.poly.data_ranges import is_scattered_by_range
 from tcdsl.poly.dependences import Dependences, dependences_of
+from tcdsl.poly.loop_tree import LoopKind, with_kind
 from tcdsl.poly.parallelism import roles_of
 from tcdsl.poly.scop import Scop
 from tcdsl.records import dataclass
@@ -60,7 +61,6 @@ from tcdsl.strategies.library_kernels import LibraryKernel, library_kernel, libr
 from tcdsl.strategies.operations import PARALLEL_WORK, work_of
 from tcdsl.strategies.panels import COPIES, PanelKernel, panel_kernels
 from tcdsl.strategies.problem import Problem, Scheme
-from tcdsl.strategies.scalar import without_vectors
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.sketch_rewrites import Rewritten, apply
 from tcdsl.strategies.stencils import cpu_tilings, with_tiles
@@ -86,7 +86,9 @@ def plan_scop(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme | None = No
         plan = explained(plan)
     if options.vectorise:
         return plan
-    kernels = tuple(replace(k, tree=without_vectors(k.tree)) for k in plan.kernels)
+    kernels = tuple(
+        replace(k, tree=with_kind(k.tree, LoopKind.VECTOR, LoopKind.SERIAL)) for k in plan.kernels
+    )
     record("scalar loops", plan.scop, kernels)
     return replace(plan, kernels=kernels)
 

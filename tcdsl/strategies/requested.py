@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from tcdsl.poly.loop_tree import Leaf, Loop, LoopKind, Node
-from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.block_sizes import BLOCK_THREADS, WARP
 from tcdsl.strategies.problem import Problem
@@ -54,15 +52,3 @@ def resized(
             tile, thread_axis=axis, threads=threads, repeat=repeat, vector=vector
         ))  # fmt: skip
     return found, (f"tiles as asked: {problem.options.tile}",)
-
-
-def written_out(tree: Node) -> Node:
-    """Return *tree* with the lanes of vectors as short loops, which access one element each."""
-    match tree:
-        case Leaf():
-            return tree
-        case Children(children=children):
-            return Children(tuple(written_out(child) for child in children))
-        case Loop(kind=kind, body=body):
-            kind = LoopKind.UNROLL if kind is LoopKind.LANES else kind
-            return replace(tree, kind=kind, body=written_out(body))

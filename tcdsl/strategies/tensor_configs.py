@@ -62,8 +62,8 @@ STAGES = (2, 3, 4)
 
 
 @dataclass(frozen=True, slots=True)
-class TensorConfig:
-    """How a contraction is cut: see :class:`WarpTiles`; *stages* steps are on the chip at once."""
+class ProductConfig:
+    """How a product is cut: see :class:`WarpTiles`; *stages* steps are on the chip at once."""
 
     rows: int
     columns: int
@@ -77,6 +77,17 @@ class TensorConfig:
     chunks: int = 1  # blocks that share the terms of a tile
     is_persistent: bool = False  # a block has tiles of all swaths, one after another
     is_finished: bool = False  # the last of the blocks that share a tile adds up their sums
+
+    @property
+    def tiles(self) -> WarpTiles:
+        warps = self.warp_rows, self.warp_columns
+        return WarpTiles(self.rows, self.columns, *warps, self.step, self.together)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorConfig(ProductConfig):
+    """How a product is cut whose blocks may be neighbours in a cluster."""
+
     # Blocks of a cluster along rows, and along columns: what they read alike each copies a part of.
     cluster_rows: int = 1
     cluster_columns: int = 1
@@ -85,11 +96,6 @@ class TensorConfig:
     @property
     def cluster(self) -> tuple[int, int]:
         return self.cluster_rows, self.cluster_columns
-
-    @property
-    def tiles(self) -> WarpTiles:
-        warps = self.warp_rows, self.warp_columns
-        return WarpTiles(self.rows, self.columns, *warps, self.step, self.together)
 
 
 def configs_of(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:

@@ -236,7 +236,7 @@ def check_copies(run: Run) -> None:
     for number, (dtype, n) in enumerate(COPIES):
         size = 64 * n
         body = (
-            f"__shared__ __align__(16) {CUDA_TYPES[dtype]} tile[2][{size}];\n"
+            f"__shared__ TC_VARIABLE({CUDA_TYPES[dtype]}, tile, [2][{size}], 16);\n"
             f"tc_copy_async<{n}>(tile[0] + {n} * threadIdx.x, v{number} + {n} * threadIdx.x);\n"
             f"for (int k = 0; k < {n_tiles}; k++) {{\n"
             "  tc_copy_wait();\n"

@@ -53,7 +53,7 @@ FEW_SHAPES = [(8, 5), (48, 3), (256, 2), (32, 20)]
 def pointer(dtype: str, name: str, is_read: bool = False) -> Parameter:
     qualifier = "const " if is_read else ""
     text = f"{qualifier}{CUDA_TYPES[dtype]} *__restrict__ {name}"
-    return Parameter(text, ParameterKind.ARRAY, name)
+    return Parameter(text, ParameterKind.ARRAY, name, is_read_only=is_read)
 
 
 def source_of(kernels: Iterable[tuple[Launch, str]], functions: Iterable[str]) -> CudaSource:

@@ -178,13 +178,15 @@ OTHER_USES = {
     **{f"tc_cluster_{call}": f"tc_cluster_{call}();" for call in ("begin", "sync", "end")},
     **{f"tc_fold_{w}": f"p[0] = tc_fold_{w}{CLUSTER_FOLD}" for w in ("xc", "xyc", "yc", "c")},
     "tc_argfold_xc": f"p[0] = tc_argfold_xc{CLUSTER_ARGFOLD}",
-    "tc_copy_async": "__shared__ int64_t s[64]; tc_copy_async<1>(s, p); p[1] = s[p[0]];",
+    "tc_copy_async": "__shared__ TC_VARIABLE(int64_t, s, [64], 8); "
+    "tc_copy_async<1>(s, p); p[1] = s[p[0]];",
     "tc_copy_async_some": (
-        "__shared__ __align__(16) int64_t s[64]; tc_copy_async_some<2>(s, p, 0, (int)p[9]);"
+        "__shared__ TC_VARIABLE(int64_t, s, [64], 16); tc_copy_async_some<2>(s, p, 0, (int)p[9]);"
         " p[1] = s[p[0]];"
     ),
     "tc_copy_async_or_zero": (
-        "__shared__ int64_t s[64]; tc_copy_async_or_zero<1>(s, p, p[9] > 0); p[1] = s[p[0]];"
+        "__shared__ TC_VARIABLE(int64_t, s, [64], 8); "
+        "tc_copy_async_or_zero<1>(s, p, p[9] > 0); p[1] = s[p[0]];"
     ),
     "tc_copy_wait": "tc_copy_wait();",
     "tc_copy_end_group": "tc_copy_end_group();",
@@ -195,72 +197,77 @@ OTHER_USES = {
     "tc_end_products": "float sums[32] = {}; tc_end_products(sums); p[0] = (int)sums[3];",
     "tc_line_in_atoms": "p[0] = tc_line_in_atoms<128, 64, 2>((int)p[1], (int)p[2], (int)p[3]);",
     "tc_wgmma_from": (
-        "__shared__ uint16_t s[8192]; float sums[32] = {}; uint16_t a[32] = {(uint16_t)p[1]};"
+        "__shared__ TC_VARIABLE(uint16_t, s, [8192], 2); "
+        "float sums[32] = {}; uint16_t a[32] = {(uint16_t)p[1]};"
         " tc_wgmma_from<true, 64, 4, 64, 64, 1>(sums, a, s, 4096); p[0] = (int)sums[5];"
     ),
     "tc_wgmma": (
-        "__shared__ __align__(1024) uint16_t s[8192]; float sums[32] = {};"
+        "__shared__ TC_VARIABLE(uint16_t, s, [8192], 1024); float sums[32] = {};"
         " tc_wgmma<1, 64, 4, 64, 64, 1, 64, 64, 0>(sums, s, 0, s, 4096); p[0] = (int)sums[5];"
     ),
     "tc_wgmma_promoted": (
-        "__shared__ __align__(1024) uint16_t s[8192]; float sums[32] = {};"
+        "__shared__ TC_VARIABLE(uint16_t, s, [8192], 1024); float sums[32] = {};"
         " tc_wgmma_promoted<1, 64, 4, 64, 64, 1, 64, 64, 0>(sums, s, 0, s, 4096);"
         " p[0] = (int)sums[5];"
     ),
     "tc_wgmma_of": (
-        "__shared__ __align__(1024) uint8_t s[16384]; int32_t sums[32] = {};"
+        "__shared__ TC_VARIABLE(uint8_t, s, [16384], 1024); int32_t sums[32] = {};"
         " tc_wgmma_of<tc_of_u8_u8, 64, 4, 128, 64, 1, 128, 64, 1>(sums, s, 0, s, 8192);"
         " p[0] = sums[5];"
     ),
     "tc_wgmma_of_promoted": (
-        "__shared__ __align__(1024) uint8_t s[16384]; float sums[32] = {};"
+        "__shared__ TC_VARIABLE(uint8_t, s, [16384], 1024); float sums[32] = {};"
         " tc_wgmma_of_promoted<tc_of_e4m3_e5m2, 64, 4, 128, 64, 1, 128, 64, 1>("
         "sums, s, 0, s, 8192); p[0] = (int)sums[5];"
     ),
     "tc_wgmma_f32": (
-        "__shared__ __align__(1024) float s[4096]; float sums[32] = {};"
+        "__shared__ TC_VARIABLE(float, s, [4096], 1024); float sums[32] = {};"
         " tc_wgmma_f32<64, 1, 32, 64, 1, 64, 32, 0>(sums, s, 0, s + 2048, 0); p[0] = (int)sums[5];"
     ),
     "tc_wgmma_planes": (
-        "__shared__ __align__(1024) float s[6144]; float sums[32] = {};"
+        "__shared__ TC_VARIABLE(float, s, [6144], 1024); float sums[32] = {};"
         " tc_wgmma_planes<64, 32, 64, 1, 32, 128, 1>(sums, s, 0, s + 2048, 0); p[0] = (int)sums[5];"
     ),
     "tc_mma_of": (
-        "__shared__ __align__(16) uint8_t s[4096]; int32_t sums[16] = {};"
+        "__shared__ TC_VARIABLE(uint8_t, s, [4096], 16); int32_t sums[16] = {};"
         " tc_mma_of<tc_of_u8_u8, 1, 4, 1, 32, 1, 32, 0>(sums, s, 0, s, 2048); p[0] = sums[5];"
     ),
     "tc_leave_products": "tc_leave_products<1>();",
     "tc_map": "p[0] = (int64_t)sizeof(tc_map);",
     "tc_begin_pipeline": (
-        "__shared__ uint64_t b[8]; tc_begin_pipeline<2, 1>(b); tc_begin_pipeline<2, 1, 2>(b + 4);"
+        "__shared__ TC_VARIABLE(uint64_t, b, [8], 8); "
+        "tc_begin_pipeline<2, 1>(b); tc_begin_pipeline<2, 1, 2>(b + 4);"
     ),
     "tc_end_pipeline": "tc_end_pipeline();",
     "tc_have_registers": "tc_have_registers<240, true>();",
-    "tc_acquire": "__shared__ uint64_t b[4]; tc_acquire<2, 16>(b, (int)p[0]);",
-    "tc_await": "__shared__ uint64_t b[4]; tc_await<2>(b, (int)p[0]);",
+    "tc_acquire": "__shared__ TC_VARIABLE(uint64_t, b, [4], 8); tc_acquire<2, 16>(b, (int)p[0]);",
+    "tc_await": "__shared__ TC_VARIABLE(uint64_t, b, [4], 8); tc_await<2>(b, (int)p[0]);",
     "tc_release": (
-        "__shared__ uint64_t b[4]; tc_release<2>(b, (int)p[0]); tc_release<2, 2>(b, (int)p[1]);"
+        "__shared__ TC_VARIABLE(uint64_t, b, [4], 8); "
+        "tc_release<2>(b, (int)p[0]); tc_release<2, 2>(b, (int)p[1]);"
     ),
     "tc_copy_box": (
-        "__shared__ __align__(1024) uint16_t s[1024]; __shared__ uint64_t b[4];"
+        "__shared__ TC_VARIABLE(uint16_t, s, [1024], 1024); "
+        "__shared__ TC_VARIABLE(uint64_t, b, [4], 8);"
         " tc_copy_box<2, 64, 16>(s, *(const tc_map *)p, b, (int)p[16], p[17], p[18]);"
     ),
     "tc_copy_pixels": (
-        "__shared__ __align__(1024) uint16_t s[1024]; __shared__ uint64_t b[4];"
+        "__shared__ TC_VARIABLE(uint16_t, s, [1024], 1024); "
+        "__shared__ TC_VARIABLE(uint64_t, b, [4], 8);"
         " tc_copy_pixels<2, 16>(s, *(const tc_map *)p, b, (int)p[16], p[17], p[18], p[19], p[20],"
         " p[21], p[22]);"
     ),
     "tc_row": (
-        "__shared__ __align__(16) unsigned char s[9216];"
+        "__shared__ TC_VARIABLE(unsigned char, s, [9216], 16);"
         " *tc_row<uint32_t, 128, 16>(s, 1) = 5; p[0] = *tc_row<uint32_t, 128, 16>(s, 2);"
     ),
     "tc_rows_done": "tc_rows_done();",
     "tc_mma_promoted": (
-        "__shared__ __align__(16) uint16_t s[1024]; float sums[16] = {};"
+        "__shared__ TC_VARIABLE(uint16_t, s, [1024], 16); float sums[16] = {};"
         " tc_mma_promoted<1, 1, 4, 1, 16, 1, 32, 0>(sums, s, 0, s, 256); p[0] = (int)sums[5];"
     ),
     "tc_mma": (
-        "__shared__ __align__(16) uint16_t s[1024]; float sums[16] = {};"
+        "__shared__ TC_VARIABLE(uint16_t, s, [1024], 16); float sums[16] = {};"
         " tc_mma<1, 1, 4, 1, 16, 1, 32, 0>(sums, s, 0, s, 256); p[0] = (int)sums[5];"
     ),
 }
@@ -409,7 +416,8 @@ def test_a_fold_of_columns_over_a_cluster_has_no_barrier_after_the_blocks_own() 
 @needs_nvrtc
 def test_an_older_gpu_copies_at_once() -> None:
     names = {"tc_copy_async", "tc_copy_wait"}
-    body = "__shared__ float s[64]; tc_copy_async<1>(s, p); tc_copy_wait(); p[1] = s[0];"
+    shared = "__shared__ TC_VARIABLE(float, s, [64], 4);"
+    body = f"{shared} tc_copy_async<1>(s, p); tc_copy_wait(); p[1] = s[0];"
     text = header_text(parts_for(names)) + kernel("k", "float *p", body)
     assert b"cp.async" not in compile_cuda(text, "sm_75", ptx=True)
     newer = compile_cuda(text, "sm_80", ptx=True)

@@ -26,7 +26,7 @@ def source_of(
 ) -> CudaSource:
     """Return *text*'s kernels, launched in the order of the text, each with the same grid.
 
-    With *cluster*, the grid has as many blocks along z, and the text need not speak of it.
+    With *cluster*, the grid has as many blocks along z.
     The parameters are read off the text: those in *scratch* lie in the workspace at an offset,
     *integers* names the open ones, `fault` is the fault record, all others are arrays.
     """
@@ -39,11 +39,9 @@ def source_of(
         if name in integers:
             return Parameter(declaration, ParameterKind.INTEGER, name, integers.index(name))
         kind = ParameterKind.FAULT if name == "fault" else ParameterKind.ARRAY
-        return Parameter(declaration, kind, name)
+        return Parameter(declaration, kind, name, is_read_only=declaration.startswith("const "))
 
     launches = []
-    if cluster > 1:
-        text = text.replace("__global__ void", f"__global__ void __cluster_dims__(1, 1, {cluster})")
     for name, parameters in re.findall(r"__global__[^;{]*?(\w+)\(([^()]*)\)\s*\{", text):
         listed = tuple(parameter(p.strip()) for p in parameters.split(","))
         x, y, z = _dim(grid)

@@ -15,14 +15,14 @@ SEEDS = range(1, 7)
 F32 = np.float32
 AT = "threadIdx.x"
 
-COPY = f"__shared__ float s[64]; tc_copy_async<1>(s + {AT}, x + {AT});"
+COPY = f"__shared__ TC_VARIABLE(float, s, [64], 4); tc_copy_async<1>(s + {AT}, x + {AT});"
 # A body, and what is found: nothing, where the result is x from its end.
 BODIES = [
     (f"{COPY} tc_copy_wait(); __syncthreads(); y[{AT}] = s[63 - {AT}];", None),
     (f"{COPY} __syncthreads(); tc_copy_wait(); __syncthreads(); y[{AT}] = s[63 - {AT}];", None),
     # Two in flight; then the same destination once more.
     (
-        "__shared__ float s[128];\n"
+        "__shared__ TC_VARIABLE(float, s, [128], 4);\n"
         f"for (int k = 0; k < 2; k++) {{ tc_copy_async<1>(s + {AT}, x + {AT});\n"
         f"tc_copy_async<1>(s + 64 + {AT}, x + {AT}); tc_copy_wait(); __syncthreads();\n"
         f"y[{AT}] = s[127 - {AT}] * (s[63 - {AT}] == s[127 - {AT}]); __syncthreads(); }}",
@@ -30,7 +30,8 @@ BODIES = [
     ),
     # Into dynamic shared memory; a wait with nothing to wait for.
     (
-        f"extern __shared__ float d[]; tc_copy_wait(); tc_copy_async<1>(d + {AT}, x + {AT});\n"
+        f"extern __shared__ TC_DYNAMIC(float, d, 4); "
+        f"tc_copy_wait(); tc_copy_async<1>(d + {AT}, x + {AT});\n"
         f"tc_copy_wait(); __syncthreads(); y[{AT}] = d[63 - {AT}];",
         None,
     ),
@@ -50,24 +51,31 @@ BODIES = [
      "data race at s.*(no barrier lies|no tc_copy_wait)"),
     (COPY, r"data race at s\[.*: the asynchronous copy to it and the end of its thread are not"),
     # Into what others still read.
-    (f"__shared__ float s[64]; s[{AT}] = x[{AT}]; __syncthreads(); y[{AT}] = s[63 - {AT}];\n"
+    (f"__shared__ TC_VARIABLE(float, s, [64], 4); "
+     f"s[{AT}] = x[{AT}]; __syncthreads(); y[{AT}] = s[63 - {AT}];\n"
      f"tc_copy_async<1>(s + {AT}, x + {AT}); tc_copy_wait();",
      "data race at s.*(no barrier lies|no tc_copy_wait)"),
     # The source changes on the way.
-    (f"__shared__ float s[64]; y[{AT}] = 1; tc_copy_async<1>(s + {AT}, y + {AT});\n"
+    (f"__shared__ TC_VARIABLE(float, s, [64], 4); "
+     f"y[{AT}] = 1; tc_copy_async<1>(s + {AT}, y + {AT});\n"
      f"y[{AT}] = 2; tc_copy_wait();", "data race at y.*it was written while an asynchronous"),
-    (f"__shared__ float s[64]; y[{AT}] = 1; tc_copy_async<1>(s + {AT}, y + {AT});\n"
+    (f"__shared__ TC_VARIABLE(float, s, [64], 4); "
+     f"y[{AT}] = 1; tc_copy_async<1>(s + {AT}, y + {AT});\n"
      f"__syncthreads(); y[63 - {AT}] = 1; tc_copy_wait();", "data race at y.*no barrier lies"),
     # Addresses.
-    (f"__shared__ float s[64]; tc_copy_async<1>(s + {AT}, x + 64); tc_copy_wait();",
+    (f"__shared__ TC_VARIABLE(float, s, [64], 4); "
+     f"tc_copy_async<1>(s + {AT}, x + 64); tc_copy_wait();",
      r"read of 4 bytes out of bounds: x\[64\]"),
-    (f"__shared__ float s[64]; tc_copy_async<1>(s + {AT} + 32, x + {AT}); tc_copy_wait();",
+    (f"__shared__ TC_VARIABLE(float, s, [64], 4); "
+     f"tc_copy_async<1>(s + {AT} + 32, x + {AT}); tc_copy_wait();",
      r"write of 4 bytes out of bounds: s\[|data race"),
-    (f"__shared__ float s[64]; tc_copy_async<4>(s + {AT}, x + 4 * ({AT} / 4)); tc_copy_wait();",
+    (f"__shared__ TC_VARIABLE(float, s, [64], 4); "
+     f"tc_copy_async<4>(s + {AT}, x + 4 * ({AT} / 4)); tc_copy_wait();",
      "misaligned (read|write) of 16 bytes: "),
     (f"tc_copy_async<1>(y + {AT}, x + {AT}); tc_copy_wait();",
      "an asynchronous copy to what is not shared memory of this block"),
-    (f"{COPY} tc_copy_wait(); __shared__ float t[64]; tc_copy_async<1>(t + {AT}, s + {AT});",
+    (f"{COPY} tc_copy_wait(); __shared__ TC_VARIABLE(float, t, [64], 4); "
+     f"tc_copy_async<1>(t + {AT}, s + {AT});",
      "an asynchronous copy from what is not global memory"),
 ]  # fmt: skip
 

@@ -35,7 +35,7 @@ def finding(
 def test_a_missing_barrier(emulate: Emulate) -> None:
     program = emulate(
         """extern "C" __global__ void k(const float *x, float *y) {
-          __shared__ float tile[64];
+          __shared__ TC_VARIABLE(float, tile, [64], 4);
           tile[threadIdx.x] = x[threadIdx.x];
           y[threadIdx.x] = tile[63 - threadIdx.x];
         }""",
@@ -63,7 +63,7 @@ def test_an_atomic_access_of_a_register(emulate: Emulate) -> None:
 def test_shared_memory_reused_too_early(emulate: Emulate) -> None:
     program = emulate(
         """extern "C" __global__ void k(const float *x, float *y) {
-          __shared__ float tile[64];
+          __shared__ TC_VARIABLE(float, tile, [64], 4);
           for (int i = 0; i < 4; ++i) {
             tile[threadIdx.x] = x[64 * i + threadIdx.x];
             __syncthreads();
@@ -78,7 +78,10 @@ def test_shared_memory_reused_too_early(emulate: Emulate) -> None:
 
 def test_writers_of_the_same_value_race(emulate: Emulate) -> None:
     program = emulate(
-        'extern "C" __global__ void k(float *y) { __shared__ int flag; flag = 1; y[0] = 0; }', 1, 2
+        'extern "C" __global__ void k(float *y) { __shared__ TC_VARIABLE(int, flag, , 4); '
+        "flag = 1; y[0] = 0; }",
+        1,
+        2,
     )
     finding(program, "data race at flag[0]", y=np.zeros(1, F32))
 
@@ -114,7 +117,7 @@ def test_an_atomic_and_a_plain_write(emulate: Emulate) -> None:
 def test_counts_that_are_read_too_early(emulate: Emulate) -> None:
     program = emulate(
         """extern "C" __global__ void k(int *y) {
-          __shared__ int bins[4];
+          __shared__ TC_VARIABLE(int, bins, [4], 4);
           if (threadIdx.x < 4) bins[threadIdx.x] = 0;
           __syncthreads();
           atomicAdd(&bins[threadIdx.x % 4], 1);
@@ -126,7 +129,7 @@ def test_counts_that_are_read_too_early(emulate: Emulate) -> None:
 
 
 TICKET = """extern "C" __global__ void k(const float *x, float *part, unsigned *ticket, float *y) {
-  __shared__ bool is_last;
+  __shared__ TC_VARIABLE(bool, is_last, , 1);
   if (threadIdx.x == 0) {
     part[blockIdx.x] = x[blockIdx.x];
     FENCE
@@ -163,7 +166,7 @@ def test_a_fence_after_the_ticket_is_too_late(emulate: Emulate) -> None:
 def test_lanes_that_exchange_through_memory_without_syncwarp(emulate: Emulate) -> None:
     program = emulate(
         """extern "C" __global__ void k(float *y) {
-          __shared__ float tile[32];
+          __shared__ TC_VARIABLE(float, tile, [32], 4);
           tile[threadIdx.x] = 1;
           __shfl_sync(0xffffffff, 0, 0);  // CUDA gives memory no order here
           y[threadIdx.x] = tile[31 - threadIdx.x];
@@ -212,9 +215,9 @@ def test_a_missing_guard(emulate: Emulate) -> None:
 def test_indices_out_of_a_shared_array(emulate: Emulate, index: int) -> None:
     program = emulate(
         f"""extern "C" __global__ void k(float *y) {{
-          __shared__ float before[64];
-          __shared__ float tile[64];
-          __shared__ float after[64];
+          __shared__ TC_VARIABLE(float, before, [64], 4);
+          __shared__ TC_VARIABLE(float, tile, [64], 4);
+          __shared__ TC_VARIABLE(float, after, [64], 4);
           before[threadIdx.x] = after[threadIdx.x] = 0;
           volatile int i = {index};
           if (threadIdx.x == 7) tile[i] = 1;
@@ -226,7 +229,7 @@ def test_indices_out_of_a_shared_array(emulate: Emulate, index: int) -> None:
 def test_an_index_out_of_dynamic_shared_memory(emulate: Emulate) -> None:
     program = emulate(
         """extern "C" __global__ void k(float *y) {
-          extern __shared__ __align__(16) float tile[];
+          extern __shared__ TC_DYNAMIC(float, tile, 16);
           tile[threadIdx.x] = 1;
         }""",
         1, 33, shared_bytes=128,
@@ -281,7 +284,7 @@ def test_a_write_to_an_array_that_is_only_read(emulate: Emulate) -> None:
 def test_shared_memory_that_nobody_wrote(emulate: Emulate) -> None:
     program = emulate(
         """extern "C" __global__ void k(float *y) {
-          __shared__ float tile[33];
+          __shared__ TC_VARIABLE(float, tile, [33], 4);
           tile[threadIdx.x] = 1;
           __syncthreads();
           y[32 * blockIdx.x + threadIdx.x] = tile[threadIdx.x + 1];
@@ -295,7 +298,7 @@ def test_shared_memory_that_nobody_wrote(emulate: Emulate) -> None:
 def test_shared_memory_of_an_earlier_block(emulate: Emulate) -> None:
     program = emulate(
         """extern "C" __global__ void k(float *y) {
-          __shared__ float s;
+          __shared__ TC_VARIABLE(float, s, , 4);
           if (blockIdx.x % 2 == 0) s = 1;
           y[blockIdx.x] = s;
         }""",
@@ -433,16 +436,10 @@ def test_limits_of_the_grid(emulate: Emulate) -> None:
 
 def test_more_static_shared_memory_than_there_is(emulate: Emulate) -> None:
     text = """extern "C" __global__ void k(float *y) {
-      __shared__ float tile[12289];
+      __shared__ TC_VARIABLE(float, tile, [12289], 4);
       tile[threadIdx.x] = 1;
     }"""
     finding(emulate(text, 1, 1), "49156 bytes of static shared memory", y=np.zeros(1, F32))
-
-
-def test_more_threads_than_the_kernel_is_bounded_to(emulate: Emulate) -> None:
-    text = 'extern "C" __global__ void __launch_bounds__(64) k(float *y) { y[0] = 1; }'
-    finding(emulate(text, 1, 65), "a block of 65 threads, beyond __launch_bounds__(64)",
-            y=np.zeros(1, F32))  # fmt: skip
 
 
 def test_local_variables_that_overflow_the_stack(emulate: Emulate) -> None:
@@ -467,7 +464,8 @@ def test_findings_have_kinds(emulate: Emulate) -> None:
     texts = {
         "race": "y[0] = 1;",
         "out_of_bounds": "y[9 + threadIdx.x] = 1;",
-        "uninitialised": "__shared__ float s[2]; y[threadIdx.x] = s[threadIdx.x];",
+        "uninitialised": "__shared__ TC_VARIABLE(float, s, [2], 4); "
+        "y[threadIdx.x] = s[threadIdx.x];",
         "divergent_barrier": "if (threadIdx.x) __syncthreads();",
         "crash": "__trap();",
     }

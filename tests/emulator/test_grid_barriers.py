@@ -116,7 +116,8 @@ def test_a_launch_that_is_not_cooperative_has_none(
 def test_shared_memory_does_not_outlive_the_barrier(cuda_source: Source) -> None:
     text = KERNEL.format(barrier=BARRIER).replace(
         "part[i] = 2.0f * x[i];",
-        "__shared__ float kept[64];\n  kept[threadIdx.x] = x[i]; part[i] = x[i];",
+        "__shared__ TC_VARIABLE(float, kept, [64], 4);\n"
+        "  kept[threadIdx.x] = x[i]; part[i] = x[i];",
     )
     text = text.replace("y[i] = part[(i + 64) % 320];", "y[i] = kept[threadIdx.x];")
     source = _source(cuda_source, BARRIER)

@@ -18,7 +18,7 @@ F32 = np.float32
 def test_a_block_reduction(emulate: Emulate, f32: Random) -> None:
     program = emulate(
         """extern "C" __global__ void __launch_bounds__(256) k(const float *x, float *y) {
-          __shared__ float part[256];
+          __shared__ TC_VARIABLE(float, part, [256], 4);
           part[threadIdx.x] = x[blockIdx.x * 256 + threadIdx.x];
           __syncthreads();
           for (int n = 128; n > 0; n /= 2) {
@@ -64,7 +64,7 @@ def test_the_collectives_of_the_device_library(
 def test_a_transpose_through_padded_shared_memory(emulate: Emulate, f32: Random) -> None:
     program = emulate(
         """extern "C" __global__ void k(const float *__restrict__ x, float *__restrict__ y) {
-          __shared__ float tile[32][33];
+          __shared__ TC_VARIABLE(float, tile, [32][33], 4);
           const int i = blockIdx.y * 32, j = blockIdx.x * 32;
           for (int r = threadIdx.y; r < 32; r += 8)
             if (i + r < 70 && j + threadIdx.x < 45)
@@ -86,7 +86,7 @@ def test_a_transpose_through_padded_shared_memory(emulate: Emulate, f32: Random)
 def test_a_histogram_by_atomics(emulate: Emulate) -> None:
     program = emulate(
         """extern "C" __global__ void k(const int *x, unsigned *y) {
-          __shared__ unsigned bins[16];
+          __shared__ TC_VARIABLE(unsigned, bins, [16], 4);
           if (threadIdx.x < 16) bins[threadIdx.x] = 0;
           __syncthreads();
           for (int i = blockIdx.x * 128 + threadIdx.x; i < 3000; i += 128 * gridDim.x)
@@ -151,7 +151,7 @@ def test_the_last_block_by_ticket(emulate: Emulate, f32: Random, way: str) -> No
     program = emulate(
         """extern "C" __global__ void k(const float *x, float *all, float *part, unsigned *ticket,
                                          float *y) {
-          __shared__ bool is_last;
+          __shared__ TC_VARIABLE(bool, is_last, , 1);
           const float sum = tc_fold_x<tc_op_add_f32, 64, 1>(x[blockIdx.x * 64 + threadIdx.x]);
           PUBLISH
           if (!is_last) return;
@@ -303,7 +303,7 @@ def test_votes_in_a_warp_that_is_partly_there(emulate: Emulate) -> None:
 def test_lanes_that_exchange_through_memory(emulate: Emulate, f32: Random) -> None:
     program = emulate(
         """extern "C" __global__ void k(const float *x, float *y) {
-          __shared__ float tile[128];
+          __shared__ TC_VARIABLE(float, tile, [128], 4);
           float *mine = tile + threadIdx.x / 32 * 32;
           const int lane = threadIdx.x % 32;
           for (int repeat = 0; repeat < 3; ++repeat) {
@@ -347,12 +347,12 @@ def test_grid_strides_over_several_launches(emulate: Emulate, f32: Random) -> No
 
 def test_dynamic_shared_memory(emulate: Emulate, f32: Random) -> None:
     program = emulate(
-        """extern __shared__ __align__(16) unsigned char at_file_scope[];
-        extern "C" __global__ void k(const double *x, double *y) {
-          extern __shared__ double local[];
-          if (threadIdx.x < 16) ((double *)at_file_scope)[threadIdx.x] = x[threadIdx.x];
+        """extern "C" __global__ void k(const double *x, double *y) {
+          extern __shared__ TC_DYNAMIC(unsigned char, bytes, 16);
+          double *const all = (double *)(bytes + 0);
+          if (threadIdx.x < 16) all[threadIdx.x] = x[threadIdx.x];
           __syncthreads();
-          if (threadIdx.x < 16) y[threadIdx.x] = local[15 - threadIdx.x];
+          if (threadIdx.x < 16) y[threadIdx.x] = all[15 - threadIdx.x];
         }""",
         1, 32, shared_bytes=128,
     )  # fmt: skip
@@ -367,7 +367,7 @@ def test_shared_memory_of_every_width(emulate: Emulate) -> None:
     # Bytes of one word by different threads are no race; words later reuse the same memory.
     program = emulate(
         """extern "C" __global__ void k(const unsigned char *x, unsigned *y) {
-          __shared__ __align__(16) unsigned char bytes[64];
+          __shared__ TC_VARIABLE(unsigned char, bytes, [64], 16);
           bytes[threadIdx.x] = x[threadIdx.x];
           __syncthreads();
           if (threadIdx.x < 4) {

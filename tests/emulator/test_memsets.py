@@ -20,7 +20,7 @@ ADD = """extern "C" __global__ void k(const float *x, float *y) {
   tc_atomic_add_f32(&y[threadIdx.x % 8], x[32 * blockIdx.x + threadIdx.x]);
 }"""
 Y = Parameter("float *y", ParameterKind.ARRAY, "y")
-CONST_X = Parameter("const float *x", ParameterKind.ARRAY, "x")
+CONST_X = Parameter("const float *x", ParameterKind.ARRAY, "x", is_read_only=True)
 CLEARED = Memset(Y, 4, 0, 8)
 
 

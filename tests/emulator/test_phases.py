@@ -17,7 +17,7 @@ SEEDS = range(1, 5)
 TEXT = """
 extern "C" __global__ void __launch_bounds__(96) k(const __grid_constant__ tc_map x, uint16_t *y)
 {
-  extern __shared__ __align__(1024) unsigned char shared[];
+  extern __shared__ TC_DYNAMIC(unsigned char, shared, 1024);
   uint16_t *const tile = (uint16_t *)shared;
   uint64_t *const barriers = (uint64_t *)(shared + 2048);
   tc_begin_pipeline<2, 2>(barriers);
@@ -95,7 +95,7 @@ FAULTS = {
 def source_of(text: str) -> CudaSource:
     map_ = TensorMap("uint16", (64, ROWS), (128,), (64, 8))
     parameters = (
-        Parameter("const __grid_constant__ tc_map x", ParameterKind.ARRAY, "x", 0, map_),
+        Parameter("const __grid_constant__ tc_map x", ParameterKind.ARRAY, "x", 0, map_, True),
         Parameter("uint16_t *y", ParameterKind.ARRAY, "y"),
     )
     launch = Launch("k", (2, 1, 1), (32, 1, 3), 2048 + 32, parameters)

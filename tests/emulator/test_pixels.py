@@ -16,7 +16,7 @@ LINES = 32
 TEXT = """
 extern "C" __global__ void __launch_bounds__(64) k(const __grid_constant__ tc_map x, uint16_t *y)
 {
-  extern __shared__ __align__(1024) unsigned char shared[];
+  extern __shared__ TC_DYNAMIC(unsigned char, shared, 1024);
   uint16_t *const tile = (uint16_t *)shared;
   uint64_t *const barriers = (uint64_t *)(shared + 4096);
   tc_begin_pipeline<1, 1>(barriers);
@@ -39,7 +39,7 @@ def source_of(
     strides = 2 * C, 2 * C * W, 2 * C * W * H
     map_ = TensorMap("uint16", (C, W, H, N), strides, (64, LINES), (), corners, steps)
     parameters = (
-        Parameter("const __grid_constant__ tc_map x", ParameterKind.ARRAY, "x", 0, map_),
+        Parameter("const __grid_constant__ tc_map x", ParameterKind.ARRAY, "x", 0, map_, True),
         Parameter("uint16_t *y", ParameterKind.ARRAY, "y"),
     )
     launch = Launch("k", (1, 1, 1), (32, 1, 2), 4096 + 16, parameters)

@@ -38,7 +38,7 @@ def test_an_endless_kernel_can_be_interrupted(emulate: Emulate) -> None:
 def test_a_finding_leaves_nothing_behind(emulate: Emulate) -> None:
     program = emulate(
         """extern "C" __global__ void k(const int *i, float *y) {
-          __shared__ float tile[64];
+          __shared__ TC_VARIABLE(float, tile, [64], 4);
           tile[threadIdx.x] = y[i[threadIdx.x]];
           __syncthreads();
           y[threadIdx.x] = tile[threadIdx.x] + 1;
@@ -147,7 +147,7 @@ def test_who_waits_for_the_runtime_is_told_once(
     compiler = cxx.find_cxx_compiler()
     monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TCDSL_CACHE", str(int(is_kept)))
-    monkeypatch.setattr(build, "_unstored", {})
+    monkeypatch.setattr(build, "_kept", {})
     monkeypatch.setattr(build, "_built", lambda *_: b"code")
     assert build._runtime_object(compiler, "runtime.cpp", ()) == b"code"
     said = capsys.readouterr().err

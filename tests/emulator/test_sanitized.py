@@ -28,7 +28,7 @@ def sanitizer() -> None:
 
 
 GATHER = """extern "C" __global__ void k(const float *x, const int *i, float *t, float *y) {
-  __shared__ float tile[32];
+  __shared__ TC_VARIABLE(float, tile, [32], 4);
   tile[threadIdx.x] = x[i[threadIdx.x]];
   t[threadIdx.x] = tile[i[32 + threadIdx.x]];
   __syncthreads();

@@ -207,7 +207,7 @@ def test_faults_in_the_code_are_found(fault: str, cuda_unit: MakeUnit) -> None:
 
 USE = """
 extern "C" __global__ void k_{of}(tc_of_{of}::S *out, const tc_of_{of}::A *a) {{
-  __shared__ __align__(128) tc_of_{of}::A x[64 * {line}];
+  __shared__ TC_VARIABLE(tc_of_{of}::A, x, [64 * {line}], 128);
   for (int i = threadIdx.x; i < 64 * {line}; i += 32) x[i] = a[i];
   __syncthreads();
   tc_of_{of}::S sums[64] = {{}};

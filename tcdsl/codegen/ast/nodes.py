@@ -14,6 +14,7 @@
     type  = Type(name, type*)           tc_vec<float, 4>
 
     node  = Declare(type, Variable*)    const int i = 4 * c0, j = c1;
+          | Shared(type, name, size)    __shared__ TC_VARIABLE(float, x, [4], 4);
           | Assign(code, code)          y[i] = 0.0f;
           | Evaluate(code)              __syncthreads();
           | If(code, node*, node*)      if (a) { ... } else { ... }
@@ -160,6 +161,20 @@ class Declare:
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """A variable of all threads of a block, its place a multiple of *alignment* bytes.
+
+    *size* is its elements, None for a variable that is no array; "" is what the launch says.
+    """
+
+    type: Type
+    name: str
+    size: str | None
+    alignment: int
+    statement: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Assign:
     """``target = value;``"""
 
@@ -228,4 +243,4 @@ class Comment:
     statement: str = ""
 
 
-Node = Declare | Assign | Evaluate | If | For | Scope | Comment
+Node = Declare | Shared | Assign | Evaluate | If | For | Scope | Comment

@@ -13,6 +13,7 @@ from tcdsl.codegen.ast.nodes import (
     Name,
     Node,
     Scope,
+    Shared,
     Type,
     Variable,
 )
@@ -111,16 +112,26 @@ def _short(node: If | For, body: tuple[Node, ...], depth: int) -> Iterator[Line]
         yield Line(f"{pad}{head(node)} {line.text}", node.statement)
 
 
-def _simple(node: Declare | Assign | Evaluate | Comment) -> str:
+def _simple(node: Declare | Shared | Assign | Evaluate | Comment) -> str:
     match node:
         case Declare(type=type_, variables=variables, before=before, after=after):
             return f"{before}{text(type_)} {', '.join(map(_variable, variables))}{after};"
+        case Shared():
+            return _shared(node)
         case Assign(target=target, value=value):
             return f"{text(target)} = {text(value)};"
         case Evaluate(code=code):
             return f"{text(code)};"
         case Comment(text=comment):
             return f"// {comment}"
+
+
+def _shared(node: Shared) -> str:
+    """Return the declaration, whose macros are CUDA's and the emulator's own (device/cuda/core)."""
+    if node.size == "":
+        return f"extern __shared__ TC_DYNAMIC({text(node.type)}, {node.name}, {node.alignment});"
+    size = "" if node.size is None else f"[{node.size}]"
+    return f"__shared__ TC_VARIABLE({text(node.type)}, {node.name}, {size}, {node.alignment});"
 
 
 def _variable(variable: Variable) -> str:

@@ -21,6 +21,7 @@ from tcdsl.codegen.ast.nodes import (
     Node,
     Paren,
     Scope,
+    Shared,
     Type,
     Unary,
     Vector,
@@ -83,6 +84,8 @@ def expressions(node: Node) -> Iterator[Code | Type]:
         case Declare(type=type_, variables=variables):
             yield type_
             yield from (v.value for v in variables if v.value is not None)
+        case Shared(type=type_):
+            yield type_
         case Assign(target=target, value=value):
             yield from (target, value)
         case Evaluate(code=code):

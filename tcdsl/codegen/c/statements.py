@@ -5,30 +5,21 @@ from dataclasses import field
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import (
-    ONE,
-    ZERO,
-    address,
-    as_factor,
-    as_term,
     binary,
     both,
     call,
     cast,
-    chain,
     choice,
     code,
     index,
     mentions,
-    negated,
     paren,
-    template,
 )
 from tcdsl.codegen.ast.nodes import (
     Assign,
     Code,
     Declare,
     Evaluate,
-    For,
     If,
     Literal,
     Name,
@@ -36,6 +27,8 @@ from tcdsl.codegen.ast.nodes import (
     Type,
     Variable,
 )
+from tcdsl.codegen.c import lane_folds
+from tcdsl.codegen.c.addresses import in_atoms, in_layout, linear, row_major, row_start
 from tcdsl.codegen.c.expressions import (
     ExpressionPrinter,
     Scope,
@@ -43,7 +36,6 @@ from tcdsl.codegen.c.expressions import (
     c_type,
     cast_code,
     combine,
-    fold,
     identity,
     suffix,
 )
@@ -66,12 +58,11 @@ from tcdsl.lang.types.dtypes import DType, arithmetic
 from tcdsl.poly.accesses import first_load
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.known_values import is_surely_inside
-from tcdsl.poly.scop import Access, Interleaved, Kind, RangeCheck, Scop, Skew
+from tcdsl.poly.scop import Access, Kind, RangeCheck, Scop
 from tcdsl.records import dataclass
 from tcdsl.schedule.placement import Layout, Placement
 
 _NOWHERE = Literal("-1")
-_VECTOR_BYTES = 64  # TC_VECTOR_BYTES of the device library: what tc_fold_* takes at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,60 +307,20 @@ class StatementPrinter:
         ]
 
     def _fold(self) -> list[Node]:
-        """Fold the lanes as a tree, then store or combine with the target.
-
-        The device library folds a whole vector.  Where a wider type has decided how many lanes
-        there are (templates/cpu_row), they may be fewer, and none lies behind them.
-        """
-        statement = self.statement
+        """Fold the lanes, then store the result or combine it with the target."""
+        statement, lanes = self.statement, self.statement.lanes
         reduction = statement.reduction
         assert reduction is not None
+        places = [self.place(read) for read in statement.reads]
         if reduction.operator.is_arg:
-            return self._arg_fold()
-        (read,) = statement.reads
-        part = Variable("w_part", address(self.place(read)), pointer="*")
-        nodes: list[Node] = [Declare(Type(c_type(reduction.dtype)), (part,))]
-        first: Code = index("w_part", ZERO)
-        width, vector = statement.lanes, _VECTOR_BYTES // reduction.dtype.size_bytes
-        least = vector if width >= vector else 1
-        while width > least:
-            width //= 2
-            lane, other = index("w_part", "w_lane"), index("w_part", binary("w_lane", "+", width))
-            term = combine(reduction.operator, reduction.dtype, lane, other)
-            nodes.append(_for_lanes(ZERO, width, Assign(lane, term), "#pragma omp simd"))
-        is_vector = least == vector
-        result = fold(reduction.operator, reduction.dtype, "w_part") if is_vector else first
+            types = self.scop.arrays[statement.reads[0].array].dtype, reduction.dtype
+            nodes, result = lane_folds.best(places, types, lanes, self._better())
+            return [*nodes, Assign(self.place(statement.write), result)]
+        nodes, result = lane_folds.folded(places[0], lanes, reduction)
         if not reduction.initialise:
             accumulator = self._accumulator(statement.write, reduction.dtype)
             result = combine(reduction.operator, reduction.dtype, accumulator, result)
         return [*nodes, self._store(statement.write, result)]
-
-    def _arg_fold(self) -> list[Node]:
-        """Take the best lane, of equal ones that of the smallest index; -1 is no index."""
-        statement = self.statement
-        assert statement.reduction is not None
-        indices, values = statement.reads
-        types = c_type(self.scop.arrays[indices.array].dtype), c_type(statement.reduction.dtype)
-        pointers = [
-            (Variable(name, address(self.place(read)), pointer="*"),)
-            for name, read in (("w_index", indices), ("w_value", values))
-        ]
-        at, best_at = (index("w_index", lane) for lane in ("w_lane", "w_best"))
-        value, best = (index("w_value", lane) for lane in ("w_lane", "w_best"))
-        is_better, is_worse = call(self._better(), value, best), call(self._better(), best, value)
-        is_before = paren(binary(negated(is_worse), "&&", binary(at, "<", best_at)))
-        wins = paren(chain("||", [binary(best_at, "<", 0), is_better, is_before]))
-        take = If(
-            binary(binary(at, ">=", 0), "&&", wins),
-            (Assign(Name("w_best"), Name("w_lane")),),
-            is_short=True,
-        )
-        return [
-            *(Declare(Type(t), own, "const ") for t, own in zip(types, pointers, strict=True)),
-            Declare(Type("int"), (Variable("w_best", ZERO),)),
-            _for_lanes(ONE, statement.lanes, take),
-            Assign(self.place(statement.write), best_at),
-        ]
 
     def _better(self) -> str:
         reduction = self.statement.reduction
@@ -429,7 +380,7 @@ class StatementPrinter:
             at = self.expressions.subscript(subscript_)
             is_shifted = not self.sizes.is_zero(origin)
             shifted.append(paren(binary(at, "-", self.sizes.extent(origin))) if is_shifted else at)
-        return load.tensor, _linear(shifted, self.sizes.strides(array), self.context.index_type)
+        return load.tensor, linear(shifted, self.sizes.strides(array), self.context.index_type)
 
     def _range_check(self, ends: RangeCheck) -> list[Node]:
         site = len(self.context.sites)
@@ -489,7 +440,7 @@ class StatementPrinter:
             if placement.dims[dim].parts:
                 subscript = self.expressions.subscript(access.subscripts[dim])
                 indices[dim] = self._clamped(access, dim, subscript)
-        return _row_major(indices, placement.extents)
+        return row_major(indices, placement.extents)
 
     def _clamped(self, access: Access, dim: int, at: Code) -> Code:
         """Return how far the subscript *at* is from its array's start, within it in any case."""
@@ -512,7 +463,7 @@ class StatementPrinter:
             element_bytes = self.scop.arrays[access.array].dtype.size_bytes
             if placement.layout is Layout.ATOMS and access not in self.statement.writes:
                 indices = self.leaf.local[(access.array, position)]
-                return index(name, _in_atoms(placement, indices, element_bytes))
+                return index(name, in_atoms(placement, indices, element_bytes))
             offset = self.offset_in_tile(access, placement)
             return index(name, in_layout(placement, offset, element_bytes))
         if (access.array, position) in self.leaf.local:
@@ -527,90 +478,7 @@ class StatementPrinter:
                 continue
             is_shifted = not self.sizes.is_zero(origin)
             shifted.append(paren(binary(at, "-", self.sizes.extent(origin))) if is_shifted else at)
-        offset = _linear(shifted, self.sizes.strides(array), self.context.index_type)
+        offset = linear(shifted, self.sizes.strides(array), self.context.index_type)
         if array.skew is not None:
-            offset = binary(offset, "-", _row_start(array.skew, shifted))
+            offset = binary(offset, "-", row_start(array.skew, shifted))
         return index(name, offset)
-
-
-def in_layout(placement: Placement, offset: Code, element_bytes: int) -> Code:
-    """Return the place of the element that *offset* others come before, row by row."""
-    *_, length = placement.extents or (1,)
-    match placement.layout:
-        case Layout.SWIZZLED:
-            sizes = [length] if element_bytes == 2 else [length, element_bytes]
-            return template("tc_swizzled", sizes, offset)
-        case Layout.ATOMS:
-            sizes = [length, placement.rows, *([] if element_bytes == 2 else [element_bytes])]
-            return template("tc_in_atoms", sizes, offset)
-        case _:
-            return offset
-
-
-def _in_atoms(placement: Placement, indices: Sequence[Code], element_bytes: int) -> Code:
-    """Return the place of the element of these *indices* of a tile in atoms.
-
-    Of a buffer, a line and a place in it: CUDA's compiler finds no quotients in their sum.
-    """
-    buffer: Code = ZERO
-    lines, extents = list(indices[:-1]), list(placement.extents[:-1])
-    if placement.ring is not None:
-        buffer = lines.pop(placement.ring.dim)
-        del extents[placement.ring.dim]
-    sizes = [placement.extents[-1], placement.rows, element_bytes]
-    return template("tc_line_in_atoms", sizes, buffer, _row_major(lines, extents), indices[-1])
-
-
-def _for_lanes(first: Code, end: int, body: Node, pragma: str = "") -> Node:
-    """Return *body* for each lane from *first* on."""
-    condition = binary("w_lane", "<", end)
-    return For(Type("int"), "w_lane", first, condition, None, (body,), pragma, is_short=True)
-
-
-def _row_major(indices: Sequence[Code], extents: Sequence[int]) -> Code:
-    strides, step = [], 1
-    for extent in reversed(extents):
-        strides.append(step)
-        step *= extent
-    kept = [
-        (index, stride)
-        for index, stride, extent in zip(indices, reversed(strides), extents, strict=True)
-        if extent > 1
-    ]
-    return _linear([index for index, _ in kept], [stride for _, stride in kept])
-
-
-def _linear(
-    indices: Sequence[Code], strides: Sequence[int | Code | Interleaved], index_type: str = "i64"
-) -> Code:
-    """Return the sum of *indices* times *strides*.
-
-    :arg index_type: of index arithmetic, as a suffix of the device library.
-    """
-    terms: list[Code] = []
-    for at, stride in zip(indices, strides, strict=True):
-        if isinstance(stride, Interleaved):
-            # A negative dividend there is none, and unsigned quotients are cheaper.
-            bits = index_type[1:]
-            dividend = cast(f"uint{bits}_t", as_factor(at))
-            run = cast(f"int{bits}_t", paren(binary(dividend, "/", Literal(f"{stride.run}u"))))
-            terms += _terms((at, run), (stride.step, stride.outer - stride.run * stride.step))
-        else:
-            terms += _terms((at,), (stride,))
-    return chain("+", terms) if terms else ZERO
-
-
-def _row_start(skew: Skew, indices: Sequence[Code]) -> Code:
-    """Return where the row at *indices* begins in its first vector; none of them is negative."""
-    unsigned = [cast("unsigned", as_factor(at)) for at in indices[:-1]]  # which may wrap
-    factors = [Literal(f"{factor}u") if factor > 1 else factor for factor in skew.factors]
-    rows = paren(chain("+", _terms(unsigned, factors)))
-    return cast("int", paren(binary(rows, "%", Literal(f"{skew.width}u"))))
-
-
-def _terms(indices: Sequence[Code], strides: Sequence[int | Code]) -> list[Code]:
-    return [
-        as_term(at) if stride == 1 else binary(as_factor(at), "*", stride)
-        for at, stride in zip(indices, strides, strict=True)
-        if stride != 0
-    ]

@@ -6,13 +6,13 @@ what two or three cost one by one.
     tcdsl_0_f  of the first program  --->  tcdsl_0_0_f
     tcdsl_0_f  of the second         --->  tcdsl_1_0_f        so do the helpers that a text brings
 
-Texts are all that a cache keeps of programs, so that it is texts that are renamed: every name of
-ours begins with ``tcdsl_``, and where one of the user's has that in it, it is renamed as well.
+The texts stay as they are: macros around each rename what its launches and its helpers are called.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tcdsl.codegen.cuda.helpers import HELPERS
 from tcdsl.codegen.cuda.source import CudaSource, Launch
 from tcdsl.records import dataclass
 
@@ -41,8 +41,13 @@ def batched(sources: Sequence[CudaSource]) -> Batch:
 
 
 def _renamed(source: CudaSource, prefix: str) -> CudaSource:
+    """Return *source* with *prefix* for the start of its functions' names."""
+    launched = dict.fromkeys(launch.name for launch in source.kernels)
+    new = {name: prefix + name.removeprefix(_OURS) for name in (*launched, *HELPERS)}
     launches = tuple(
-        replace(step, name=step.name.replace(_OURS, prefix)) if isinstance(step, Launch) else step
+        replace(step, name=new[step.name]) if isinstance(step, Launch) else step
         for step in source.launches
     )
-    return replace(source, text=source.text.replace(_OURS, prefix), launches=launches)
+    begin = [f"#define {name} {own}" for name, own in new.items()]
+    end = [f"#undef {name}" for name in new]
+    return replace(source, text="\n".join((*begin, source.text, *end)), launches=launches)

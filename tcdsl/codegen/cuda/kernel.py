@@ -6,7 +6,7 @@ from functools import cached_property
 
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import binary, both, cast, chain, member, number, paren
-from tcdsl.codegen.ast.nodes import Code, Declare, If, Name, Node, Type, Variable
+from tcdsl.codegen.ast.nodes import Code, Declare, If, Name, Node, Shared, Type, Variable
 from tcdsl.codegen.ast.opened_loops import unopened_loops
 from tcdsl.codegen.ast.walk import names
 from tcdsl.codegen.c.expressions import c_type
@@ -187,8 +187,8 @@ class KernelText:
     def shared_arrays(self) -> Iterator[Node]:
         if self.staged:
             is_atoms = any(self.placements[name].layout is Layout.ATOMS for name in self.staged)
-            before = f"extern __shared__ __align__({ATOM_BYTES if is_atoms else VECTOR_BYTES}) "
-            yield Declare(Type("unsigned char"), (Variable("w_staged", size=""),), before)
+            alignment = ATOM_BYTES if is_atoms else VECTOR_BYTES
+            yield Shared(Type("unsigned char"), "w_staged", "", alignment)
         offset, open_ = 0, list[Code]()
         for name, size in self.staged.items():
             type_ = c_type(self.scop.arrays[name].dtype)
@@ -209,17 +209,26 @@ class KernelText:
         for placements in self.local_of.values():
             for placement in placements:
                 if placement.space is Space.SHARED and not placement.is_dynamic:
-                    is_wide = placement.array in self.wide_shared
-                    before = f"__shared__ {'__align__(16) ' if is_wide else ''}"
-                    yield self._declared(placement, before)
+                    yield self._shared(placement)
 
-    def _declared(self, placement: Placement, before: str = "") -> Node:
+    def _shared(self, placement: Placement) -> Node:
         array = self.scop.arrays[placement.array]
         size = max(placement.elements(), 1)
-        name = self.names.of("array", array.name)
-        is_array = placement.elements() != 1 if not before else size != 1
-        variable = Variable(name, size=str(size) if is_array else None)
-        return Declare(Type(c_type(array.dtype)), (variable,), before)
+        element_bytes = array.dtype.size_bytes
+        is_wide = placement.array in self.wide_shared
+        return Shared(
+            Type(c_type(array.dtype)), self.names.of("array", array.name),
+            None if size == 1 else str(size), VECTOR_BYTES if is_wide else element_bytes,
+        )  # fmt: skip
+
+    def _declared(self, placement: Placement) -> Node:
+        array = self.scop.arrays[placement.array]
+        size = max(placement.elements(), 1)
+        is_array = placement.elements() != 1
+        variable = Variable(
+            self.names.of("array", array.name), size=str(size) if is_array else None
+        )
+        return Declare(Type(c_type(array.dtype)), (variable,))
 
     def locals_in(self, loops: Sequence[str | None]) -> list[Node]:
         """Return the declarations of the private arrays that live in one iteration of *loops*.

@@ -29,10 +29,10 @@ def library_call(text: PlanText, kernel: Kernel) -> LibraryCall | None:
         what = f"the call of {kernel.library} for {kernel.name} is no product: {product}"
         raise INTERNAL(where="printing", what=what, repro="the program")
     operands = []
-    for matrix, qualifier in ((product.left, "const "), (product.right, "const "),
-                              (product.result, "")):  # fmt: skip
+    for matrix in (product.left, product.right, product.result):
         assert matrix.array not in text.plan.placements, "a library's operands are in memory"
-        operands.append(text.parameter(text.scop.arrays[matrix.array], (qualifier, "")))
+        array, is_result = text.scop.arrays[matrix.array], matrix is product.result
+        operands.append(text.parameter(array, is_read_only=not is_result))
     size_bytes = workspace_bytes(product)
     operands.append(
         Parameter("void *workspace", ParameterKind.SCRATCH, "", text.library_offset)

@@ -34,10 +34,9 @@ def parameters_of(
         is_boxed = name not in loaded | written and any(s.reads[0].array == name for s in boxed)
         if name in parent.plan.placements or is_boxed:
             continue
-        const = "" if name in written else "const "
         is_restricted = name not in awaited and _is_restricted(kernel, name, statements)
         restrict = "__restrict__ " if is_restricted else ""
-        yield parent.parameter(parent.scop.arrays[name], (const, restrict))
+        yield parent.parameter(parent.scop.arrays[name], restrict, is_read_only=name not in written)
     if kernel.name in parent.tickets:
         text = f"unsigned int *{parent.names.of('ticket', 'tickets')}"
         yield Parameter(text, ParameterKind.TICKETS, offset=parent.tickets[kernel.name][0])
@@ -55,7 +54,7 @@ def _map_of(parent: PlanText, mapped: Mapped, copy: Statement) -> Parameter:
         known = parent.alignments.get(array.argument, 1)
         parent.alignments[array.argument] = max(known, VECTOR_BYTES)
     text = f"const __grid_constant__ tc_map {map_name(parent.names, copy)}"
-    own, parts = parent.parameter(array), share_of(mapped, copy.name).lines
+    own, parts = parent.parameter(array, is_read_only=True), share_of(mapped, copy.name).lines
     map_ = tensor_map(parent.scop, copy, parent.sizes.open_sizes, parts)
     return replace(own, declaration=text, map=map_)
 

@@ -41,13 +41,16 @@ class PlanText:
         self.workspace_bytes += self._library_bytes()
         self.rooms = tuple(map(self._room, self.offsets)) if self.sizes.is_open else ()
 
-    def parameter(self, array: Array, qualifiers: tuple[str, str] = ("", "")) -> Parameter:
-        """Return the pointer to *array* as a parameter, with *qualifiers* of what and of itself."""
-        what, own = qualifiers
-        text = f"{what}{c_type(array.dtype)} *{own}{self.names.of('array', array.name)}"
-        if array.storage is Storage.ARGUMENT:
-            return Parameter(text, ParameterKind.ARRAY, array.argument)
-        return Parameter(text, ParameterKind.SCRATCH, array.name, self.offsets[array.name])
+    def parameter(
+        self, array: Array, qualifier: str = "", *, is_read_only: bool = False
+    ) -> Parameter:
+        """Return the pointer to *array* as a parameter, with a *qualifier* of its own."""
+        what = "const " if is_read_only else ""
+        text = f"{what}{c_type(array.dtype)} *{qualifier}{self.names.of('array', array.name)}"
+        kind, name, offset = ParameterKind.ARRAY, array.argument, 0
+        if array.storage is not Storage.ARGUMENT:
+            kind, name, offset = ParameterKind.SCRATCH, array.name, self.offsets[array.name]
+        return Parameter(text, kind, name, offset, is_read_only=is_read_only)
 
     def span(self, name: str) -> tuple[int, int]:
         """Return the bytes of the workspace that the scratch array *name* has: from, to."""

@@ -40,6 +40,7 @@ from tcdsl.codegen.ast.text import Line, lines
 from tcdsl.codegen.ast.walk import library_names
 from tcdsl.codegen.cuda.boxes import BARRIERS, map_name
 from tcdsl.codegen.cuda.folds import TURNS
+from tcdsl.codegen.cuda.helpers import HELPERS
 from tcdsl.codegen.cuda.kernel import KernelText
 from tcdsl.codegen.cuda.library_calls import library_call
 from tcdsl.codegen.cuda.loops import LoopPrinter
@@ -59,25 +60,6 @@ from tcdsl.poly.scop import PRODUCER
 from tcdsl.schedule.pipelines import only, roles_of
 from tcdsl.schedule.plan import Kernel, Plan, arrays_of
 from tcdsl.schedule.stitching import last_loop
-
-_FIRST = """\
-/* The least number from low on that leaves the remainder me, divided by width. */
-static __device__ __forceinline__ int64_t tcdsl_first(int64_t low, int me, int width)
-{
-  const int64_t step = (me - low) % width;
-  return low + (step < 0 ? step + width : step);
-}
-"""
-
-_CLAMP = """\
-static __device__ __forceinline__ int64_t tcdsl_clamp(int64_t index, int64_t extent)
-{
-  return (uint64_t)index < (uint64_t)extent ? index : 0;
-}
-"""
-
-# Functions that are in no library, in the order of their texts.
-_HELPERS = {"tcdsl_first": _FIRST, "tcdsl_clamp": _CLAMP}
 
 
 def print_cuda(plan: Plan, known_alignments: Mapping[str, int] | None = None) -> CudaSource:
@@ -111,7 +93,7 @@ class _PlanPrinter(PlanText):
             found += [*map(Line, printer.head()), Line("{"), *lines(body, 1), Line("}"), Line("")]
             used |= library_names(body)
             launches.append(printer.text.launch)
-        helpers = [text for name, text in _HELPERS.items() if name in used]
+        helpers = [text for name, text in HELPERS.items() if name in used]
         found[:0] = [Line(line) for helper in helpers for line in helper.split("\n")]
         return CudaSource(
             "\n".join(line.text for line in found),
@@ -223,16 +205,16 @@ class _KernelPrinter:
 
     def head(self) -> list[str]:
         """Return the lines before the body."""
-        x, y, z = self.text.threads
-        cluster = self.text.launch.cluster_dims
-        parameters = ",\n    ".join(p.declaration for p in self.text.launch.parameters)
-        dims = f"__cluster_dims__({', '.join(map(str, cluster))}) " if prod(cluster) > 1 else ""
+        launch = self.text.launch
+        parameters = ",\n    ".join(p.declaration for p in launch.parameters)
+        cluster = ", ".join(map(str, launch.cluster_dims))
+        dims = f"__cluster_dims__({cluster}) " if launch.cluster > 1 else ""
         resident = self.text.kernel.code.resident_blocks
-        bounds = f"__launch_bounds__({x * y * z}{f', {resident}' if resident else ''})"
+        bounds = f"__launch_bounds__({prod(launch.block)}{f', {resident}' if resident else ''})"
         return [
-            f"// {self.text.kernel.name}: {_times(self.text.launch.grid)} blocks of"
-            f" {_times(self.text.launch.block)} threads",
-            *map("// {}".format, self.text.launch.why),
+            f"// {self.text.kernel.name}: {_times(launch.grid)} blocks of"
+            f" {_times(launch.block)} threads",
+            *map("// {}".format, launch.why),
             f'extern "C" __global__ void {dims}{bounds} {self.text.name}(',
             *f"    {parameters})".split("\n"),
         ]

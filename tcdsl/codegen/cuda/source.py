@@ -21,6 +21,7 @@ from tcdsl.codegen.cuda.counts import (
 )
 from tcdsl.costmodel.matrix_products import MatrixProduct
 from tcdsl.lang.faults import Site, sites_from_json
+from tcdsl.lang.ranges.evaluators import evaluator
 from tcdsl.records import dataclass
 
 Dim3 = tuple[int, int, int]
@@ -100,9 +101,10 @@ class Parameter:
     # SCRATCH, TICKETS: bytes from the workspace's start; INTEGER: position in `integers`
     offset: int = 0
     map: TensorMap | None = None  # of ARRAY and SCRATCH
+    is_read_only: bool = False  # the kernel changes nothing that it points to
 
     def to_json(self) -> list[Any]:
-        found: list[Any] = [self.declaration, self.kind, self.name, self.offset]
+        found: list[Any] = [self.declaration, self.kind, self.name, self.offset, self.is_read_only]
         return found if self.map is None else [*found, self.map.to_json()]
 
 
@@ -110,8 +112,8 @@ class Parameter:
 class Launch:
     """One kernel: its function, its grid, and what it is called with.
 
-    *cluster_dims* neighbouring blocks form a cluster, and the grid has whole ones: then the
-    kernel's text says ``__cluster_dims__(x, y, z)``.
+    *cluster_dims* neighbouring blocks form a cluster, and the grid has whole ones.  The kernel's
+    text says so, and how many threads a block has, because it is printed from this.
     """
 
     name: str  # of the __global__ function
@@ -166,11 +168,7 @@ class Launch:
         shared = " - ".join(
             (str(self.shared_bytes), *(own.idle_text for own in self.shared_counts))
         )
-        names = {"__builtins__": {}, "min": min, "max": max}  # the texts are of numbers
-        found: Callable[[Sequence[int]], tuple[Dim3, int]] = eval(
-            f"lambda i: (({grid}), {shared})", names
-        )
-        return found
+        return evaluator(f"(({grid}), {shared})", "i")
 
     @property
     def is_open(self) -> bool:
@@ -374,9 +372,11 @@ def has_tickets(launches: Iterable[AnyLaunch]) -> bool:
 
 
 def _parameter(data: Any) -> Parameter:
-    text, kind, name, offset, *maps = data
+    text, kind, name, offset, is_read_only, *maps = data
     map_ = TensorMap.from_json(maps[0]) if maps else None
-    return Parameter(str(text), ParameterKind(kind), str(name), int(offset), map_)
+    return Parameter(
+        str(text), ParameterKind(kind), str(name), int(offset), map_, bool(is_read_only)
+    )
 
 
 def _counts(data: Any) -> tuple[Counts, Counts, Counts]:

@@ -14,7 +14,7 @@ its parent's own.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tcdsl.codegen.ast.nodes import Binary, Choice, Declare, For, If, Name, Node, Scope
+from tcdsl.codegen.ast.nodes import Binary, Choice, Declare, For, If, Name, Node, Scope, Shared
 
 
 def without_idle_braces(nodes: Sequence[Node]) -> tuple[Node, ...]:
@@ -46,6 +46,7 @@ def _declared(nodes: Sequence[Node]) -> set[str]:
     """
     declarations = [node for node in nodes if isinstance(node, Declare)]
     found = {v.name for node in declarations for v in node.variables}
+    found |= {node.name for node in nodes if isinstance(node, Shared)}
     for node in declarations:
         last = node.variables[-1].value
         while isinstance(last, Binary | Choice):

@@ -8,8 +8,7 @@ isl evaluates a function at a point in some microseconds, and a program has doze
 takes a tenth of one.  The first sizes are left to isl: most functions never see others.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Mapping, Sequence
 
 import islpy as isl
 
@@ -25,13 +24,13 @@ from tcdsl.lang.comprehension import (
     Specialisation,
     fold,
 )
+from tcdsl.lang.ranges.evaluators import Evaluator, evaluator
 from tcdsl.lang.ranges.index_checks import Narrowing, narrowings, require_fitting
 from tcdsl.lang.ranges.isl_bounds import ISL_LOCK
 from tcdsl.lang.ranges.size_functions import evaluate, holds_at, set_to_expr, to_expr
 from tcdsl.records import dataclass
 
 Values = Sequence[int]  # of the size symbols, in order
-Evaluator = Callable[[Any], Any]  # a tuple of numbers, or whether a condition holds
 
 
 def specialise(c: Comprehension, sizes: Mapping[str, int]) -> Specialisation:
@@ -102,7 +101,7 @@ class Specialiser:
             holds.append(f"fits({_tuple_of(values[name] for name in c.sizes)})")
         found = f"({_tuple_of(values[name] for name in integers)}, {_tuple_of(shapes)})"
         text = f"{found} if {' and '.join((guard, *holds))} else None"
-        return _function(text, "s", fits=self._fits)
+        return evaluator(text, "s", fits=self._fits)
 
     def _fits(self, sizes: Values) -> bool:
         """Return whether what becomes an int32 fits at *sizes*, in order."""
@@ -150,13 +149,13 @@ def _compiled(c: Comprehension) -> _Compiled:
     places = {name: f"v[{position}]" for position, name in enumerate(c.sizes)}
 
     def values(functions: Sequence[isl.PwAff]) -> Evaluator:
-        return _function(_tuple_text(functions, places))
+        return evaluator(_tuple_text(functions, places))
 
     conditions = [python_text(set_to_expr(p.holds), places) for p in c.preconditions]
     tensors = c.tensors.values()
     return _Compiled(
-        _function(" and ".join(conditions) or "True"),
-        tuple(map(_function, conditions)),
+        evaluator(" and ".join(conditions) or "True"),
+        tuple(map(evaluator, conditions)),
         tuple(
             tuple((index, values(both)) for index, both in zip(s.indices, s.ranges, strict=True))
             for s in c.statements
@@ -174,15 +173,6 @@ def _tuple_text(functions: Sequence[isl.PwAff], places: Mapping[str, str]) -> st
 
 def _tuple_of(texts: Iterable[str]) -> str:
     return f"({''.join(f'{text}, ' for text in texts)})"
-
-
-def _function(text: str, argument: str = "v", **known: Any) -> Evaluator:
-    """Return the function of *argument* that *text* is, made of numbers and *known* alone.
-
-    By default the argument is the sizes' values.
-    """
-    names = {"__builtins__": {}, "min": min, "max": max, "len": len, **known}
-    return cast(Evaluator, eval(f"lambda {argument}: {text}", names))
 
 
 def python_text(expr: Expr, places: Mapping[str, str]) -> str:

@@ -32,7 +32,7 @@ from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32, INT64, DType
 from tcdsl.poly.accesses import access, builder_of, guarded_reads
 from tcdsl.poly.isl_utils import constant_bounds, is_unbounded
-from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, in_place_of
 from tcdsl.rewrites.scop.rfactor import initialisation
 
 LAST = {INT32: 2**31 - 1, INT64: 2**63 - 1}  # no place
@@ -114,13 +114,7 @@ def place_after(scop: Scop, name: str) -> Scop:
         summed(wider, statement, f"{name}_place", first, found, place),
         assigned(wider, init, name, result),
     ]
-    statements: list[Statement] = []
-    for old in scop.statements:
-        if old is statement:
-            statements += made
-        elif old is not init:
-            statements.append(old)
-    return replace(wider, statements=tuple(statements))
+    return in_place_of(wider, (statement, init), made)
 
 
 def place_type(statement: Statement) -> DType:

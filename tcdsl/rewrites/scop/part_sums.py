@@ -18,7 +18,7 @@ import islpy as isl
 from tcdsl.lang.comprehension import Expr, Index, Load
 from tcdsl.poly.accesses import access, box, builder_of, guarded_reads
 from tcdsl.poly.isl_utils import constant_bounds
-from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
+from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage, in_place_of
 from tcdsl.rewrites.scop.rfactor import initialisation, why_not_rfactored
 
 
@@ -75,13 +75,7 @@ def in_parts(scop: Scop, name: str) -> Scop:
             write=_write(scop, whole, target.name, statement.write.subscripts, arrays),
         ),
     ]  # fmt: skip
-    statements: list[Statement] = []
-    for old in scop.statements:
-        if old is statement:
-            statements += made
-        elif old is not init:
-            statements.append(old)
-    return replace(scop, arrays=arrays, statements=tuple(statements))
+    return in_place_of(replace(scop, arrays=arrays), (statement, init), made)
 
 
 def _over(

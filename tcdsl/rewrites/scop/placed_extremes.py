@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from tcdsl.lang.comprehension import Binary, Call, Const, Index, Load, Operator, Reduction
 from tcdsl.lang.types.dtypes import FLOAT32, INT32, INT64
-from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, loads_of
+from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, in_place_of, loads_of
 from tcdsl.rewrites.scop.extreme_places import (
     as_type,
     assigned,
@@ -88,10 +88,4 @@ def with_place(scop: Scop, name: str) -> Scop:
         summed(wider, statement, f"{name}_placed", largest, term, best),
         assigned(wider, init, name, place),
     ]
-    statements: list[Statement] = []
-    for old in scop.statements:
-        if old is statement:
-            statements += made
-        elif old is not init:
-            statements.append(old)
-    return replace(wider, statements=tuple(statements))
+    return in_place_of(wider, (statement, init), made)

@@ -27,7 +27,7 @@ from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32
 from tcdsl.poly.accesses import access, box, builder_of, evaluated, guarded_reads
 from tcdsl.poly.isl_utils import constant_bounds
-from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, in_place_of
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import why_not_merged
 from tcdsl.rewrites.scop.materialisation import linear
@@ -186,13 +186,9 @@ class _Split:
         for number, remainders in enumerate(product(*(range(s.stride) for s in self.strided))):
             self._sum(f"{self.statement.name}_r{number}", remainders, zeros)
         init = initialisation(self.scop, self.statement)
-        statements: list[Statement] = []
-        for old in self.scop.statements:
-            if old is self.statement:
-                statements += self.made
-            elif old is not init:
-                statements.append(old)
-        return replace(self.scop, arrays=self.arrays, statements=tuple(statements))
+        return in_place_of(
+            replace(self.scop, arrays=self.arrays), (self.statement, init), self.made
+        )
 
     def _zeros(self) -> Load:
         """Add what the terms that are left out come to, and return it for remainders a0, a1, .."""

@@ -28,7 +28,7 @@ from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.accesses import access, builder_of, guarded_reads
 from tcdsl.poly.data_ranges import is_scattered_by_range
 from tcdsl.poly.isl_utils import Extent, dim_bounds, minus, within, within_bounds
-from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
+from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage, in_place_of
 from tcdsl.records import dataclass
 
 
@@ -122,13 +122,7 @@ def rfactor(
         rewriter.update(),
         rewriter.fold(assigns=drops_init),
     ]
-    statements: list[Statement] = []
-    for old in scop.statements:
-        if old is statement:
-            statements += replacement
-        elif old is not init or not drops_init:
-            statements.append(old)
-    return replace(scop, arrays=arrays, statements=tuple(statements))
+    return in_place_of(wide, (statement, init if drops_init else None), replacement)
 
 
 def needs_own_type(scop: Scop, name: str) -> bool:

@@ -25,13 +25,12 @@ from tcdsl.costmodel.work import Work
 from tcdsl.lang.comprehension import Operator
 from tcdsl.lang.types.dtypes import FLOAT32, DType
 from tcdsl.poly.scop import Kind, Storage
-from tcdsl.records import dataclass
 from tcdsl.schedule.stitching import MAX_TICKETS
 from tcdsl.strategies import implicit_threads, tensor_configs
 from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.bulk_tiles import bulk_tile_of
 from tcdsl.strategies.contracted import why_not_contracted
-from tcdsl.strategies.fragments import WarpTiles, swath_in_turn
+from tcdsl.strategies.fragments import swath_in_turn
 from tcdsl.strategies.implicit_kernel import chunk_size, classes_for
 from tcdsl.strategies.implicit_product import (
     LEAST_EXTENT,
@@ -46,6 +45,7 @@ from tcdsl.strategies.sketch import Implicit, Sketch
 from tcdsl.strategies.stored_runs import stored_bytes
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_mma, tile_simt
+from tcdsl.strategies.tensor_configs import ProductConfig
 from tcdsl.strategies.tensor_types import (
     SPLIT_TERMS,
     has_groups,
@@ -72,29 +72,6 @@ FEW = 12  # rows, columns or terms: threads may be faster than tiles that are mo
 SURELY = gpu_thresholds.SLOWER_THAN_IMPLICIT
 OTHERS: tuple[Template[Any], ...] = (tile_mma.TEMPLATE, tile_simt.TEMPLATE)
 Way = tuple[int, Sequence[tuple[int, int, int, int]], Sequence[int], Sequence[int]]
-
-
-@dataclass(frozen=True, slots=True)
-class ImplicitConfig:
-    """How the product is cut: see :class:`WarpTiles`; *chunks* blocks share the terms."""
-
-    rows: int
-    columns: int
-    warp_rows: int
-    warp_columns: int
-    step: int
-    stages: int
-    together: int = 1
-    chunks: int = 1
-    loader: str = tensor_configs.THREADS
-    swath: int = 1  # tiles of rows that neighbouring blocks have
-    is_persistent: bool = False  # a block has tiles of all swaths, one after another
-    is_finished: bool = False  # the last of the blocks that share a tile adds up their sums
-
-    @property
-    def tiles(self) -> WarpTiles:
-        warps = self.warp_rows, self.warp_columns
-        return WarpTiles(self.rows, self.columns, *warps, self.step, self.together)
 
 
 def why_not(problem: Problem) -> str | None:
@@ -177,7 +154,7 @@ def _steps(classes: Classes) -> int:
     return -(-classes.term.extent // (STEP_BYTES // FLOAT32.size_bytes)) * steps
 
 
-def space(problem: Problem) -> Iterator[ImplicitConfig]:
+def space(problem: Problem) -> Iterator[ProductConfig]:
     """Yield the configurations, first those that are estimated to take the least time."""
     first = _first(problem)
     if first is not None:
@@ -186,21 +163,21 @@ def space(problem: Problem) -> Iterator[ImplicitConfig]:
 
 
 @nameless_analysis
-def _first(problem: Problem) -> tuple[float, ImplicitConfig] | None:
+def _first(problem: Problem) -> tuple[float, ProductConfig] | None:
     """Return the least seconds and who takes them: the first that :func:`_ranked` returns."""
     every = list(_offered(problem))
     seconds, number = fastest([work for _, work in every], problem.gpu)
     return (seconds, every[number][0]) if seconds < inf else None
 
 
-def _ranked(problem: Problem) -> list[ImplicitConfig]:
+def _ranked(problem: Problem) -> list[ProductConfig]:
     """Return what fits, the fastest first."""
     timed = [(estimate(work, problem.gpu).seconds, c) for c, work in _offered(problem)]
     found = [(seconds, config) for seconds, config in timed if seconds < inf]
     return [config for _, config in sorted(found, key=lambda pair: pair[0])]
 
 
-def _offered(problem: Problem) -> Iterator[tuple[ImplicitConfig, Work]]:
+def _offered(problem: Problem) -> Iterator[tuple[ProductConfig, Work]]:
     """Yield configurations for whose shared memory there is room, and what they cost."""
     room = problem.gpu.shared_bytes_per_block
     for config in _configs(problem):
@@ -235,17 +212,17 @@ def _ways(problem: Problem) -> Iterator[Way]:
         yield 0, implicit_threads.SHAPES, implicit_threads.STEPS, implicit_threads.STAGES
 
 
-def _configs(problem: Problem) -> Iterator[ImplicitConfig]:
+def _configs(problem: Problem) -> Iterator[ProductConfig]:
     yield from _boxed_configs(problem)
     for together, shapes, steps, all_stages in _ways(problem):
         for shape, step, stages in product(shapes, steps, all_stages):
-            config = ImplicitConfig(*shape, step, stages, together)
+            config = ProductConfig(*shape, step, stages, together)
             yield config
             if len(problem.group.members) == 1:
                 yield from (replace(config, chunks=n) for n in _chunks(problem, config))
 
 
-def _boxed_configs(problem: Problem) -> Iterator[ImplicitConfig]:
+def _boxed_configs(problem: Problem) -> Iterator[ProductConfig]:
     """Yield the configurations whose operands requests of a producer bring."""
     gpu, dtype, classes = problem.gpu, _factor_type(problem), classes_of(problem)
     has_boxes = gpu.has(Feature.WARPGROUP_PRODUCTS) and gpu.has(Feature.BULK_COPY)
@@ -259,7 +236,7 @@ def _boxed_configs(problem: Problem) -> Iterator[ImplicitConfig]:
         return
     for shape, stages in product(shapes, all_stages):
         step = STEP_BYTES // dtype.size_bytes
-        config = ImplicitConfig(*shape, step, stages, tensor_configs.WARPS, 1, tensor_configs.BOXES)
+        config = ProductConfig(*shape, step, stages, tensor_configs.WARPS, tensor_configs.BOXES)
         if _why_not_boxed(problem, config) is None:
             yield config
             if (swath := _swath_in_turn(problem, config)) > 0:
@@ -274,7 +251,7 @@ def _boxed_configs(problem: Problem) -> Iterator[ImplicitConfig]:
                 yield replace(own, is_finished=True)
 
 
-def _why_not_boxed(problem: Problem, config: ImplicitConfig) -> str | None:
+def _why_not_boxed(problem: Problem, config: ProductConfig) -> str | None:
     """Return why requests do not bring the tiles of *config*, or None."""
     classes = classes_for(problem, config.chunks)
     for number, size in enumerate(config.tiles.block):
@@ -292,7 +269,7 @@ def _why_not_boxed(problem: Problem, config: ImplicitConfig) -> str | None:
     return None
 
 
-def _swath_in_turn(problem: Problem, config: ImplicitConfig) -> int:
+def _swath_in_turn(problem: Problem, config: ProductConfig) -> int:
     """Return the swath of blocks that have several tiles, 0 where none do, or there are batches."""
     classes = classes_for(problem, config.chunks)
     if any(batch.extent > 1 for batch in classes.batches):
@@ -300,7 +277,7 @@ def _swath_in_turn(problem: Problem, config: ImplicitConfig) -> int:
     return swath_in_turn(problem.gpu, *_counts(classes, config))
 
 
-def _chunks(problem: Problem, config: ImplicitConfig) -> Iterator[int]:
+def _chunks(problem: Problem, config: ProductConfig) -> Iterator[int]:
     """Yield how many blocks may share the terms: as many as fill the chip some times over."""
     classes = classes_for(problem, 2)
     tiles = _tiles(classes, config)
@@ -318,21 +295,21 @@ def _is_filled(problem: Problem, blocks: int) -> bool:
     return problem.gpu.multiprocessors <= 2 * blocks <= 2 * FULL * problem.gpu.multiprocessors
 
 
-def _counts(classes: Classes, config: ImplicitConfig) -> list[int]:
+def _counts(classes: Classes, config: ProductConfig) -> list[int]:
     sides = zip((classes.row, classes.column), config.tiles.block, strict=True)
     return [-(-side.extent // size) for side, size in sides]
 
 
-def _turns(classes: Classes, config: ImplicitConfig) -> int:
+def _turns(classes: Classes, config: ProductConfig) -> int:
     """Return how many tiles a block has, at most."""
     return -(-_counts(classes, config)[0] // config.swath) if config.is_persistent else 1
 
 
-def _tiles(classes: Classes, config: ImplicitConfig) -> int:
+def _tiles(classes: Classes, config: ProductConfig) -> int:
     return prod(_counts(classes, config)) * prod(batch.extent for batch in classes.batches)
 
 
-def _work(problem: Problem, config: ImplicitConfig) -> Work:
+def _work(problem: Problem, config: ProductConfig) -> Work:
     """Return what the kernel costs, and what adds up its chunks."""
     classes = classes_for(problem, config.chunks)
     read_bytes, written_bytes = _moved_bytes(problem)
@@ -406,7 +383,7 @@ def _results(classes: Classes) -> int:
     return prod(one.extent for one in (*classes.batches, classes.row, classes.column))
 
 
-def schedule(problem: Problem, config: ImplicitConfig) -> Sketch:
+def schedule(problem: Problem, config: ProductConfig) -> Sketch:
     """Return the schedule that *config* asks for."""
     classes = classes_for(problem, config.chunks)
     rows, columns = config.tiles.block
@@ -435,4 +412,4 @@ def schedule(problem: Problem, config: ImplicitConfig) -> Sketch:
     )  # fmt: skip
 
 
-TEMPLATE = Template(NAME, ImplicitConfig, why_not, space, schedule, is_likely)
+TEMPLATE = Template(NAME, ProductConfig, why_not, space, schedule, is_likely)

@@ -106,7 +106,8 @@ def _with_needs(parts: Iterable[str]) -> frozenset[str]:
 
 
 @cache
-def _part_text(part: str) -> str:
+def part_text(part: str) -> str:
+    """Return the text of one part."""
     return files(__name__).joinpath(f"{part}.h").read_text(encoding="utf-8")
 
 
@@ -114,4 +115,4 @@ def header_text(features: frozenset[str] | None = None) -> str:
     """Return the C text of the parts in *features* (default: all), which always include core."""
     chosen = frozenset(PARTS) if features is None else _with_needs(features)
     assert chosen <= set(PARTS), f"unknown parts {sorted(chosen - set(PARTS))}"
-    return "\n".join(_part_text(part) for part in PARTS if part in chosen)
+    return "\n".join(part_text(part) for part in PARTS if part in chosen)

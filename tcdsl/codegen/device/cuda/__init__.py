@@ -248,10 +248,16 @@ def header_text(features: frozenset[str] | None = None) -> str:
 
 
 def emulated_text(features: frozenset[str] | None = None) -> str:
-    """Return the same parts as C++ for the CPU, to stand after the intrinsics."""
+    """Return the same parts as C++ for the CPU, to stand after the intrinsics.
+
+    Those that are always there come first: ``emulated_text(frozenset())``.
+    """
     chosen = frozenset(PARTS) if features is None else _with_needs(features)
-    scalars = c.header_text(chosen & frozenset(SCALAR_PARTS))
-    return f"{scalars}\n{_joined(SHARED_PARTS, features)}"
+    ordered = sorted(
+        (part for part in PARTS if part in chosen), key=lambda part: part not in _ALWAYS
+    )
+    texts = (c.part_text(p) if p in SCALAR_PARTS else _part_text(p) for p in ordered)
+    return "\n".join(texts)
 
 
 def _joined(parts: tuple[str, ...], features: frozenset[str] | None) -> str:

@@ -129,7 +129,7 @@ constexpr int TC_MOST_SITES = 16;
 /* Where the bytes that are put to this block for fold number site are counted. */
 TC_FN uint32_t tc_cluster_door(int site)
 {
-  __shared__ uint64_t doors[2 * TC_MOST_SITES]; /* of two turns */
+  __shared__ TC_VARIABLE(uint64_t, doors, [2 * TC_MOST_SITES], 8); /* of two turns */
   return (uint32_t)__cvta_generic_to_shared(doors + site);
 }
 TC_FN uint32_t tc_cluster_of(uint32_t own, int rank)
@@ -196,7 +196,7 @@ TC_FN typename Op::type tc_fold_xyc_any(typename Op::type value)
   static_assert(TX * TY % 32 == 0, "a block of whole warps");
   static_assert(2 <= BLOCKS && BLOCKS <= 16, "no such cluster");
   constexpr int WARPS = TX * TY / 32;
-  alignas(16) __shared__ typename Op::type slots[BLOCKS * WARPS];
+  __shared__ TC_VARIABLE(typename Op::type, slots, [BLOCKS * WARPS], 16);
   const int thread = (int)threadIdx.x + (TY == 1 ? 0 : TX * (int)threadIdx.y);
   const int lane = thread & 31, warp = thread >> 5;
   value = tc_fold_lanes<Op, 32>(value, thread);
@@ -232,7 +232,7 @@ TC_FN typename Op::type tc_fold_xyc_turn(typename Op::type value, uint32_t &turn
 #ifdef __CUDA_ARCH__
   static_assert(SITE < TC_MOST_SITES && sizeof(value) % 4 == 0, "no such site");
   constexpr int WARPS = TX * TY / 32;
-  alignas(16) __shared__ typename Op::type slots[2][BLOCKS * WARPS];
+  __shared__ TC_VARIABLE(typename Op::type, slots, [2][BLOCKS * WARPS], 16);
   const int thread = (int)threadIdx.x + (TY == 1 ? 0 : TX * (int)threadIdx.y);
   const int lane = thread & 31, warp = thread >> 5;
   const uint32_t turn = turns >> 2 * SITE & 3u, set = turn & 1u;
@@ -267,7 +267,7 @@ TC_FN typename Op::type tc_fold_c_any(typename Op::type value)
 {
   static_assert(2 <= BLOCKS && BLOCKS <= 16, "no such cluster");
   static_assert(TX * TY >= BLOCKS, "a thread for each block");
-  alignas(16) __shared__ typename Op::type slots[BLOCKS];
+  __shared__ TC_VARIABLE(typename Op::type, slots, [BLOCKS], 16);
   const int thread = (int)threadIdx.x + (TY == 1 ? 0 : TX * (int)threadIdx.y);
 #ifdef __CUDA_ARCH__
   if constexpr (SITE >= 0) {
@@ -300,7 +300,7 @@ template <typename Op, int TX, int TY, int BLOCKS, int SITE = -1>
 TC_FN typename Op::type tc_fold_yc_any(typename Op::type value)
 {
   static_assert(2 <= BLOCKS && BLOCKS <= 16, "no such cluster");
-  alignas(16) __shared__ typename Op::type slots[BLOCKS * TX];
+  __shared__ TC_VARIABLE(typename Op::type, slots, [BLOCKS * TX], 16);
   const int x = TX == 1 ? 0 : (int)threadIdx.x, y = TY == 1 ? 0 : (int)threadIdx.y;
 #ifdef __CUDA_ARCH__
   if constexpr (SITE >= 0) {

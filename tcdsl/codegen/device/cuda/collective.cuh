@@ -165,7 +165,7 @@ TC_FN typename Op::type tc_fold_row(typename Op::type value, int column, int row
     return tc_fold_lanes<Op, ROW>(value, thread);
   } else {
     constexpr int PIECES = (ROW + 31) / 32 + (ROW % 32 != 0 && ROWS > 1);
-    alignas(16) __shared__ typename Op::type pieces[ROWS * PIECES];
+    __shared__ TC_VARIABLE(typename Op::type, pieces, [ROWS * PIECES], 16);
     typename Op::type *const mine = pieces + row * PIECES;
     value = tc_fold_piece<Op, ROW, ROWS>(value, column, thread);
     if ((thread & 31) == 0 || column == 0) tc_put(mine + (thread >> 5) - (row * ROW >> 5), value);
@@ -203,7 +203,7 @@ TC_FN typename Op::type tc_fold_column(typename Op::type value, int x, int y)
       for (int d = 16; d >= TX; d /= 2)
         value = Op::combine(value, tc_shuffle_xor(0xffffffffu, value, d));
     if constexpr (HEIGHT == 1) return value;
-    alignas(16) __shared__ typename Op::type part[HEIGHT * TX];
+    __shared__ TC_VARIABLE(typename Op::type, part, [HEIGHT * TX], 16);
     const int mine = (IN_WARPS ? thread >> 5 : y) * TX + x;
     if (!IN_WARPS || (thread & 31) < TX) tc_put(part + mine, value);
     __syncthreads();

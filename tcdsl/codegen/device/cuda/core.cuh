@@ -20,6 +20,12 @@ typedef unsigned long long uint64_t;
 #define TC_FN static __device__ __forceinline__
 #define TC_SLOW static __device__ __noinline__
 
+/* What a shared variable is: __shared__ TC_VARIABLE(float, tile, [33], 16) is float tile[33] at a
+ * multiple of 16 bytes, extern __shared__ TC_DYNAMIC(float, all, 16) what the launch asks for.  The
+ * emulator, whose blocks are functions of one process, has other macros of these names. */
+#define TC_VARIABLE(T, name, extents, alignment) __align__(alignment) T name extents
+#define TC_DYNAMIC(T, name, alignment) __align__(alignment) T name[]
+
 #define TC_INF_F32 (__int_as_float(0x7f800000))
 #define TC_NAN_F32 (__int_as_float(0x7fc00000))
 #define TC_INF_F64 (__longlong_as_double(0x7ff0000000000000ll))

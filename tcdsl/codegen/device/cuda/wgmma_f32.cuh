@@ -287,7 +287,7 @@ TC_FN void tc_wgmma_f32(float (&sums)[N / 2], const float *A, int a, const float
   tc_again again = {0, 0};
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr int THREADS = 128 * GROUPS;
-  __shared__ __align__(1024) tc_parts<N> parts;
+  __shared__ TC_VARIABLE(tc_parts<N>, parts, , 1024);
   tc_share_f32<N, THREADS, IS_B> share;
   share.load(B, warp * 32 + lane);
   float x[4][4];
