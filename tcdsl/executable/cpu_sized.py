@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.size_class import SizeClass
 from tcdsl.lang.types.dtypes import DType
 from tcdsl.lang.types.head import MAX_OPEN
 from tcdsl.runtime.arguments import allocate, as_input
@@ -46,7 +47,7 @@ class CpuSizedCalls:
         """
         program, head = code.program, code.head
         self._code, self._definition = code, sized.definition
-        bounds = dict.fromkeys(code.opened, (_LEAST, MAX_OPEN))
+        bounds = dict.fromkeys(code.opened, SizeClass(_LEAST, MAX_OPEN))
         self._extents = open_extents(head, bounds, sized.sizes)
         self._at: Callable[[Shapes], Any] | None = None  # made at the first new size: it needs isl
         self._program, self._kernel = program, program.kernel
@@ -95,8 +96,7 @@ class CpuSizedCalls:
         return results[0] if len(results) == 1 else tuple(results)
 
     def _formulas(self) -> Callable[[Shapes], Any]:
-        integers = [name for name, _ in self._program.manifest.integers]
-        self._at = self._definition.of_extents(self._extents, integers)
+        self._at = self._definition.of_extents(self._extents, self._program.manifest.integers)
         return self._at
 
     def _launch(self, pointers: Sequence[int], integers: bytes) -> Fault | None:

@@ -21,14 +21,15 @@ from tcdsl.errors import (
 )
 from tcdsl.executable.base import (
     Bound,
-    Bounds,
     Executable,
     Run,
     dump_stages,
     gaps_of,
+    integers_of,
     sizes_of_key,
 )
 from tcdsl.executable.faults import error_of
+from tcdsl.lang.size_class import Bounds
 from tcdsl.lang.types.head import Extents
 from tcdsl.options import Options
 from tcdsl.records import dataclass
@@ -174,10 +175,7 @@ class CudaExecutable(Executable):
         run_on_host_arrays(loaded, arrays, written, c.outputs, integers)
 
     def _integers(self) -> list[int]:
-        return [
-            self._extents.sizes[name] if dim < 0 else self.specs[name].strides[dim]
-            for name, dim in self.program.manifest.integers
-        ]
+        return integers_of(self.program.manifest.integers, self._extents.sizes, self.specs)
 
     # --- the first call of a signature ---------------------------------------------------------
 

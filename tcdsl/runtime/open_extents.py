@@ -10,6 +10,7 @@ Both are texts of Python: what is compiled of them once is evaluated by every ca
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from tcdsl.lang.size_class import Bounds
 from tcdsl.lang.types.head import Dim, Head, factors_of
 from tcdsl.records import dataclass
 
@@ -24,10 +25,8 @@ class OpenExtents:
     guard: str
 
 
-def open_extents(
-    head: Head, bounds: Mapping[str, tuple[int, int]], sizes: Mapping[str, int]
-) -> OpenExtents:
-    """Return the functions for code that is open within *bounds*, least and greatest value.
+def open_extents(head: Head, bounds: Bounds, sizes: Mapping[str, int]) -> OpenExtents:
+    """Return the functions for code that is open within *bounds*.
 
     :arg sizes: of the known call; the caller has asked :func:`why_not_of_extents`.
     """
@@ -35,7 +34,7 @@ def open_extents(
     dims = list(_dims(head))
     first = {dim: place for place, dim in reversed(dims)}
     values = {name: first[name] if name in bounds else str(size) for name, size in sizes.items()}
-    limits = [f"{low} <= {values[name]} <= {high}" for name, (low, high) in bounds.items()]
+    limits = [each.condition(values[name]) for name, each in bounds.items()]
     equal = [
         f"{place} == {_value(dim, values)}" for place, dim in dims if place != values.get(str(dim))
     ]

@@ -78,8 +78,7 @@ class SizedCalls:
         return self._launch(known.pointers(args), known.fresh(args, extents), integers, stream)
 
     def _formulas(self) -> Callable[[Shapes], Any]:
-        integers = [name for name, _ in self._loaded.manifest.integers]
-        self._at = self._definition.of_extents(self._extents, integers)
+        self._at = self._definition.of_extents(self._extents, self._loaded.manifest.integers)
         return self._at
 
     def _launch(

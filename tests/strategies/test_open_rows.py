@@ -1,0 +1,55 @@
+"""Rows of an open length: one kernel for the lengths that vectors divide, another for the rest.
+
+Results begin as NaN, so that what is not written is seen.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tcdsl
+from tcdsl.options import Options
+from tcdsl.testing.random_inputs import values
+
+PRODUCTS = {
+    "NN": "def f({t}(M,K) x, {t}(K,N) w) -> (float(M,N) y) {{ y(m,n) +=! x(m,k) * w(k,n) }}",
+    "NT": "def f({t}(M,K) x, {t}(N,K) w) -> (float(M,N) y) {{ y(m,n) +=! x(m,k) * w(n,k) }}",
+    "TN": "def f({t}(K,M) x, {t}(K,N) w) -> (float(M,N) y) {{ y(m,n) +=! x(k,m) * w(k,n) }}",
+    "bias": """def f({t}(M,K) x, {t}(N,K) w, float(N) b) -> ({t}(M,N) y) {{
+        t(m,n) +=! float32(x(m,k)) * float32(w(n,k))
+        y(m,n) = fmax(t(m,n) + b(n), 0)
+    }}""",
+}
+LENGTHS = (72, 8, 256, 136, 0, 1, 67, 251)
+
+
+def check(f: Any, opened: str, sizes: dict[str, int], lengths: Sequence[int]) -> dict[int, Any]:
+    """Compare *f* with the reference at all *lengths* of its size *opened*; return its code."""
+    tensors, options = f.comprehension.tensors, Options(dynamic_sizes=(opened,))
+    found = {}
+    for length in lengths:
+        known = {**sizes, opened: length}
+        args = [
+            values(tensors[n].dtype, tuple(known[str(d)] for d in tensors[n].dims), "whole", seed)
+            for seed, n in enumerate(f.comprehension.inputs)
+        ]
+        found[length] = exe = f.compile(*args, target="emulate", options=options)
+        (result,) = f.comprehension.outputs
+        out = np.full(f.output_shapes(*args)[result], np.nan, tensors[result].dtype.numpy)
+        np.testing.assert_array_equal(exe(*args, out=out), f.reference(*args))
+        assert exe.opened == ((opened,) if length > 1 else ())
+    return found
+
+
+@pytest.mark.slow_but("half-NT-K")
+@pytest.mark.parametrize("opened", "MNK")
+@pytest.mark.parametrize("form", PRODUCTS)
+@pytest.mark.parametrize("dtype", ["half", "float", "bfloat16"])
+def test_products_are_for_tensor_cores(dtype: str, form: str, opened: str) -> None:
+    f = tcdsl.define(PRODUCTS[form].format(t=dtype)).f
+    found = check(f, opened, {"M": 128, "N": 128, "K": 128}, LENGTHS)
+    for length in (72, 8, 256, 136):
+        templates = [kernel["template"] for kernel in found[length].choices["kernels"]]
+        assert templates == ["tile_mma"], length
