@@ -41,7 +41,7 @@ from tcdsl.runtime.lazy_defs import LazyDef, SizedDef
 from tcdsl.runtime.size_arguments import separated
 from tcdsl.runtime.size_classes import VALUES_BEFORE, classes_of, leading_sizes
 from tcdsl.runtime.typed_calls import compiled_method
-from tcdsl.runtime.warm_path import MISSING, form_of, is_dense, remember, signature
+from tcdsl.runtime.warm_path import MISSING, form_of, is_dense, remember, signature, with_sizes
 
 if TYPE_CHECKING:
     from tcdsl.driver import Compiled
@@ -325,26 +325,31 @@ class OpenExecutable(Executable):
 
     @compiled_method
     def __call__(self, *args: Any, out: Any = None) -> Any:
+        given: Mapping[str, int] = {}
         if self.head.size_parameters:
-            return self._of_call(args)(*args, out=out)
-        key = (signature(args),)
+            args, given = separated(self.head, args)
+        key = (with_sizes(signature(args), given.values()),)
         run = self._calls.runs.get(key)
         if run is None:
             found = self._calls.at_new_sizes(key, args, out)
             if found is not MISSING:
                 return found
-            run = self._new_run(key, args)
+            run = self._new_run(key, args, given)
         return run(args, out)
 
-    def _new_run(self, key: Any, args: Sequence[Any]) -> Run:
+    def _new_run(self, key: Any, args: Sequence[Any], given: Mapping[str, int]) -> Run:
         """Return a call of *key*, made in full."""
-        executable = self.at(args)
+        executable = self.at(args, given)
         # Code for other calls of the function may leave further sizes open, which are fixed here.
         is_for_these = set(executable.opened) <= set(self.options.dynamic_sizes)
         form = form_of(key)
         if self._is_dense and is_for_these and form is not None and is_dense(form):
             return self._calls.learnt(key, executable, args)
-        return remember(self._calls.runs, key, lambda args, out: executable(*args, out=out))
+
+        def run(args: Sequence[Any], out: Any) -> Any:
+            return executable.run(executable.fitted(args), out)
+
+        return remember(self._calls.runs, key, run)
 
     def run(self, inputs: Sequence[Any], out: Any = None) -> Any:
         return self.at(inputs).run(inputs, out)

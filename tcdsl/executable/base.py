@@ -40,9 +40,10 @@ class SizedCalls(Protocol):
     """Calls at any values of the sizes that code leaves open."""
 
     def run(self, shapes: Sequence[tuple[int, ...]], args: Sequence[Any], out: Any) -> Any:
-        """Return the results for *args*, dense arrays of these *shapes*, or numbers.
+        """Return the results for *args*, arrays of these *shapes*, or numbers.
 
-        MISSING where the code is not for them, or a closer look at the arguments is needed.
+        Sizes that the call gives are the last of *shapes*.  MISSING where the code is not for them,
+        or a closer look at the arguments is needed.
         """
 
 
@@ -289,8 +290,11 @@ class Executable(metaclass=Documented):
             return self.run
         return lambda args, out: self.run(self.views(args), out)
 
-    def sized_calls(self, args: Sequence[Any]) -> SizedCalls | None:
-        """Return calls at any open sizes, where those like that on *args* can be made so."""
+    def sized_calls(self, args: Sequence[Any], *, is_dense: bool) -> SizedCalls | None:
+        """Return calls at any open sizes, where those like that on *args* can be made so.
+
+        :arg is_dense: whether all arrays are; else later ones have the strides of *args*.
+        """
         return None
 
     def fitted(self, args: Sequence[Any]) -> Sequence[Any]:

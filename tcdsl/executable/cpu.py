@@ -97,7 +97,9 @@ class CpuExecutable(Executable):
         outputs = self.results.outputs
         return CpuCall(self.program, self._order, outputs, self.raise_fault, self.run).run
 
-    def sized_calls(self, args: Sequence[Any]) -> SizedCalls | None:
+    def sized_calls(self, args: Sequence[Any], *, is_dense: bool) -> SizedCalls | None:
+        if not is_dense:
+            return None
         is_warm = isinstance(getattr(self.runner(args), "__self__", None), CpuCall)
         if not self.opened or why_not_sized(self, args, is_warm=is_warm) is not None:
             return None

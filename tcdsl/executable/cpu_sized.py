@@ -96,7 +96,8 @@ class CpuSizedCalls:
         return results[0] if len(results) == 1 else tuple(results)
 
     def _formulas(self) -> Callable[[Shapes], Any]:
-        self._at = self._definition.of_extents(self._extents, self._program.manifest.integers)
+        integers = [self._extents.steps(n, -dim) for n, dim in self._program.manifest.integers]
+        self._at = self._definition.of_extents(self._extents, integers)
         return self._at
 
     def _launch(self, pointers: Sequence[int], integers: bytes) -> Fault | None:
@@ -137,9 +138,11 @@ class CpuSizedCalls:
         code, head = self._code, self._code.head
         specs = {
             name: _resized(spec, tuple(shape))
-            for (name, spec), shape in zip(code.specs.items(), shapes, strict=True)
+            for (name, spec), shape in zip(code.specs.items(), shapes, strict=False)
         }
-        sizes = bind_sizes(head, {name: spec.shape for name, spec in specs.items()}, {})
+        last = shapes[len(shapes) - len(head.size_parameters) :]
+        given = {name: size for name, (size,) in zip(head.size_parameters, last, strict=True)}
+        sizes = bind_sizes(head, {name: spec.shape for name, spec in specs.items()}, given)
         code.at(self._definition.at(sizes), specs).raise_fault(fault)
 
 

@@ -142,14 +142,12 @@ class CudaExecutable(Executable):
         call = self._call_for(args)
         return super().runner(args) if call is None else call.run
 
-    def sized_calls(self, args: Sequence[Any]) -> SizedCalls | None:
-        """Return calls at any open sizes, where those like that on *args* can be made so."""
+    def sized_calls(self, args: Sequence[Any], *, is_dense: bool) -> SizedCalls | None:
         call = None if self._has_no_arrays or not self.bounds else self._call_for(args)
         if call is None or call.quick is None or why_not_sized(self, call) is not None:
             return None
         loaded = self.program.loaded(call.context)
-        sizes = self._extents.sizes
-        return SizedCalls(self, self._sized.definition, call.quick, loaded, sizes)
+        return SizedCalls(self, self._sized, call.quick, loaded, is_dense=is_dense)
 
     def fitted(self, args: Sequence[Any]) -> Sequence[Any]:
         return super().fitted(args) if self._call_for(args) is None else args

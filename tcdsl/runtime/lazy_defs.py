@@ -112,17 +112,15 @@ class LazyDef:
         return sized
 
     def of_extents(
-        self, extents: OpenExtents, integers: Sequence[tuple[str, int]]
+        self, extents: OpenExtents, integers: Sequence[str]
     ) -> Callable[[Shapes], tuple[tuple[int, ...], Shapes] | None]:
         """Return ``shapes -> (the values of integers, the shape of each output)``.
 
-        *integers* are open sizes, each with its step as a negative number.  None where the guard of
-        *extents* or a precondition does not hold.  It is not for deferred defs, whose sizes are
-        never open.
+        *integers* are texts like those of *extents*.  None where its guard or a precondition does
+        not hold.  It is not for deferred defs, whose sizes are never open.
         """
-        values, outputs = extents.values, self.head.outputs
-        texts = [values[n] if step == -1 else f"{values[n]} // {-step}" for n, step in integers]
-        return self._specialiser.of_values(values, extents.guard, texts, outputs)
+        outputs = self.head.outputs
+        return self._specialiser.of_values(extents.values, extents.guard, integers, outputs)
 
     def specialise(self, sizes: Mapping[str, int]) -> "Specialisation":
         """Return all that depends on the *sizes*, with the preconditions checked."""
