@@ -32,7 +32,7 @@ def check(f: Any, opened: str, sizes: dict[str, int], lengths: Sequence[int]) ->
     for length in lengths:
         known = {**sizes, opened: length}
         args = [
-            values(tensors[n].dtype, tuple(known[str(d)] for d in tensors[n].dims), "whole", seed)
+            values(tensors[n].dtype, tuple(known.get(str(d), d) for d in tensors[n].dims), "whole", seed)
             for seed, n in enumerate(f.comprehension.inputs)
         ]
         found[length] = exe = f.compile(*args, target="emulate", options=options)
@@ -53,3 +53,31 @@ def test_products_are_for_tensor_cores(dtype: str, form: str, opened: str) -> No
     for length in (72, 8, 256, 136):
         templates = [kernel["template"] for kernel in found[length].choices["kernels"]]
         assert templates == ["tile_mma"], length
+
+
+CONVOLUTIONS = {
+    "NHWC": """def f({t}(N,H,W,C) x, {t}(F,3,3,C) w) -> (float(N,H,W,F) y) {{
+        y(n,h,w_,f) +=! (h + r >= 1 && h + r - 1 < H && w_ + s >= 1 && w_ + s - 1 < W
+            ? x(n,h+r-1,w_+s-1,c) : 0) * w(f,r,s,c) where h in 0:H, w_ in 0:W
+    }}""",
+    "NCHW": """def f({t}(N,C,H,W) x, {t}(F,C,3,3) w) -> (float(N,F,H,W) y) {{
+        y(n,f,h,w_) +=! (h + r >= 1 && h + r - 1 < H && w_ + s >= 1 && w_ + s - 1 < W
+            ? x(n,c,h+r-1,w_+s-1) : 0) * w(f,c,r,s) where h in 0:H, w_ in 0:W
+    }}""",
+    "weights of 1 x 1": """def f({t}(N,C,H,W) x, {t}(N,F,H,W) g) -> (float(F,C) y) {{
+        y(f,c) +=! g(n,f,h,w_) * x(n,c,h,w_)
+    }}""",
+}
+
+
+@pytest.mark.slow_but("half-NHWC-C")
+@pytest.mark.parametrize("opened", "CFHW")
+@pytest.mark.parametrize("form", CONVOLUTIONS)
+@pytest.mark.parametrize("dtype", ["half", "float", "bfloat16"])
+def test_convolutions_of_open_channels(dtype: str, form: str, opened: str) -> None:
+    """An index that steps go over may have an open number of values: its steps have no gaps."""
+    f = tcdsl.define(CONVOLUTIONS[form].format(t=dtype)).f
+    lengths = (40, 8, 24, 13, 1) if opened in "HW" else (72, 8, 136, 0, 1, 67)
+    found = check(f, opened, {"N": 2, "C": 32, "H": 6, "W": 8, "F": 32}, lengths)
+    if form == "NHWC" and opened in "CF":
+        assert "tile_implicit" in [kernel["template"] for kernel in found[72].choices["kernels"]]
