@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tcdsl
+import tcdsl.testing
 from tcdsl.options import Options
 from tcdsl.testing.random_inputs import values
 
@@ -32,7 +33,12 @@ def check(f: Any, opened: str, sizes: dict[str, int], lengths: Sequence[int]) ->
     for length in lengths:
         known = {**sizes, opened: length}
         args = [
-            values(tensors[n].dtype, tuple(known.get(str(d), d) for d in tensors[n].dims), "whole", seed)
+            values(
+                tensors[n].dtype,
+                tuple(known.get(str(d), d) for d in tensors[n].dims),
+                "whole",
+                seed,
+            )
             for seed, n in enumerate(f.comprehension.inputs)
         ]
         found[length] = exe = f.compile(*args, target="emulate", options=options)
@@ -81,3 +87,47 @@ def test_convolutions_of_open_channels(dtype: str, form: str, opened: str) -> No
     found = check(f, opened, {"N": 2, "C": 32, "H": 6, "W": 8, "F": 32}, lengths)
     if form == "NHWC" and opened in "CF":
         assert "tile_implicit" in [kernel["template"] for kernel in found[72].choices["kernels"]]
+
+
+GRAPHS = {
+    "batchnorm": """def f({t}(N,C,H,W) x) -> ({t}(N,C,H,W) y) {{
+        m(c) +=! float32(x(n,c,h,w_)) / (N * H * W)
+        v(c) +=! (x(n,c,h,w_) - m(c)) * (x(n,c,h,w_) - m(c)) / (N * H * W)
+        y(n,c,h,w_) = (x(n,c,h,w_) - m(c)) * rsqrt(v(c) + 1)
+    }}""",
+    "sums": "def f({t}(N,C,H,W) x) -> (float(C) y) {{ y(c) +=! float32(x(n,c,h,w_)) }}",
+    "sums of halves": """def f({t}(N,C,H,W) x, {t}(N,C,H,W) z) -> (float(N,C,H) y) {{
+        y(n,c,h) +=! float32(x(n,c,h,w_)) * z(n,c,h,w_)
+    }}""",
+    "planes": """def f({t}(N,C,H,W) x, float(C) b) -> (float(N,C,H,W) y) {{
+        y(n,c,h,w_) = x(n,c,h,w_) * b(c)
+    }}""",
+    "crops": """def f({t}(N,C,H,W) x) -> (float(N,C,H,W) y) {{
+        y(n,c,h,w_) = x(n,c,h,w_) + x(n,c,0,w_) where h in 0:H
+    }}""",
+    "inner rows": """def f({t}(N,C,H,W) x) -> (float(N,C,2,W) y) {{
+        y(n,c,h,w_) = x(n,c,h+1,w_) where h in 0:2
+    }}""",
+}
+
+
+@pytest.mark.slow_but("half-batchnorm-W", "float-inner rows-W")
+@pytest.mark.parametrize("opened", "HW")
+@pytest.mark.parametrize("form", GRAPHS)
+@pytest.mark.parametrize("dtype", ["half", "float"])
+def test_planes_of_images_are_one_index(dtype: str, form: str, opened: str) -> None:
+    """Whichever of their sizes is open: the other one is a number."""
+    f = tcdsl.define(GRAPHS[form].format(t=dtype)).f
+    sizes = {"N": 3, "C": 8, "H": 7, "W": 7, opened: 0}
+    tensors, options = f.comprehension.tensors, Options(dynamic_sizes=(opened,))
+    for length in (56, 8, 64, 13, 31, 1, 67, 200):
+        if form == "inner rows" and opened == "H" and length < 3:
+            continue
+        known = {**sizes, opened: length}
+        args = [
+            values(
+                tensors[n].dtype, tuple(known.get(str(d), d) for d in tensors[n].dims), "real", k
+            )
+            for k, n in enumerate(f.comprehension.inputs)
+        ]
+        tcdsl.testing.check(f, *args, targets="emulate", options=options)

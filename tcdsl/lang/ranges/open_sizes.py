@@ -141,11 +141,31 @@ class _Opener:
         return OpenRange(start, stop)
 
 
-def times(extent: Extent, factor: int) -> Extent:
-    """Return ``extent * factor``."""
-    if isinstance(extent, int):
-        return extent * factor
-    return extent.scale_val(isl.Val(factor)) if factor != 1 else extent
+def times(extent: Extent, *factors: Extent) -> Extent:
+    """Return the product, of whose factors one at most is a function of open sizes."""
+    number = 1
+    function: isl.PwAff | None = None
+    for factor in (extent, *factors):
+        if isinstance(factor, int):
+            number *= factor
+        else:
+            assert function is None, "the product of two open sizes is no affine function"
+            function = factor
+    if function is None or number == 0:
+        return number
+    return function if number == 1 else function.scale_val(isl.Val(number))
+
+
+def is_same_extent(one: Extent, other: Extent) -> bool:
+    """Return whether the two are equal for all values of the open sizes."""
+    if isinstance(one, int) or isinstance(other, int):
+        return isinstance(one, int) and isinstance(other, int) and one == other
+    return bool(one.is_equal(other))
+
+
+def is_range(own: "range | OpenRange", extent: Extent) -> bool:
+    """Return whether *own* is the range from 0 to below *extent*."""
+    return own.start == 0 and is_same_extent(own.stop, extent)
 
 
 def context_of(special: AnySpecialisation) -> isl.Set:
