@@ -26,6 +26,14 @@ PRODUCTS = {
 LENGTHS = (72, 8, 256, 136, 0, 1, 67, 251)
 
 
+def drawn(f: Any, sizes: dict[str, int], kind: str) -> list[Any]:
+    """Return arguments of *f* at *sizes*."""
+    tensors = [f.comprehension.tensors[name] for name in f.comprehension.inputs]
+    shapes = [tuple(sizes.get(str(d), d) for d in tensor.dims) for tensor in tensors]
+    each = enumerate(zip(tensors, shapes, strict=True))
+    return [values(tensor.dtype, shape, kind, seed) for seed, (tensor, shape) in each]
+
+
 def check(f: Any, opened: str, sizes: dict[str, int], lengths: Sequence[int]) -> dict[int, Any]:
     """Compare *f* with the reference at all *lengths* of its size *opened*; return its code."""
     tensors, options = f.comprehension.tensors, Options(dynamic_sizes=(opened,))
@@ -119,7 +127,7 @@ def test_planes_of_images_are_one_index(dtype: str, form: str, opened: str) -> N
     """Whichever of their sizes is open: the other one is a number."""
     f = tcdsl.define(GRAPHS[form].format(t=dtype)).f
     sizes = {"N": 3, "C": 8, "H": 7, "W": 7, opened: 0}
-    tensors, options = f.comprehension.tensors, Options(dynamic_sizes=(opened,))
+    options = Options(dynamic_sizes=(opened,))
     for length in (56, 8, 64, 13, 31, 1, 67, 200):
         if form == "inner rows" and opened == "H" and length < 3:
             continue
