@@ -119,7 +119,6 @@ def _classes(problem: Problem, *, is_flat: bool) -> Classes | None:
     factors = factors_of(statement)
     if factors is None or why_not_whole(statement) is not None:
         return None
-    sizes = open_ends(statement)
     extents = dict(zip(statement.indices, shape.extents, strict=True))
     mentioned = [factor.indices for factor in factors]
     reduced = [i for i, r in _roles(shape) if r is Role.REDUCED]
@@ -146,10 +145,13 @@ def _classes(problem: Problem, *, is_flat: bool) -> Classes | None:
     last = several[-1]
     is_apart = not is_flat and extents[last] >= LEAST_TERMS and any(s[last] == 1 for s in strides)
     others = [i for i in terms if i != last] if is_apart else []
-    rest = [i for i in parallel if i not in own[0] and i not in own[1]]
-    merged = (*sides, others, [last] if is_apart else terms, *([i] for i in rest))
+    sizes = open_ends(statement)
     if sizes is None:
         return None
+    cut = [_from_open(side, sizes, extents) for side in sides]
+    slower, sides = [i for one, _ in cut for i in one], [side for _, side in cut]
+    rest = [i for i in parallel if (i not in own[0] and i not in own[1]) or i in slower]
+    merged = (*sides, others, [last] if is_apart else terms, *([i] for i in rest))
     if not all(_is_slowest(sizes, one, extents) for one in merged):
         return None
     if is_apart and last in sizes and any(i in sizes for i in others):  # steps would have gaps
@@ -167,6 +169,19 @@ def _classes(problem: Problem, *, is_flat: bool) -> Classes | None:
         tuple(merged_index([i], extents, taken, sizes) for i in rest), row, column,
         steps, term, which, (loaded[0], loaded[1]),
     )  # fmt: skip
+
+
+def _from_open(
+    side: Sequence[str], sizes: Collection[str], extents: Mapping[str, int]
+) -> tuple[list[str], list[str]]:
+    """Return *side* in two parts: what is slower than an index that ends at an open size, the rest.
+
+    A merged index has no digits of an open number of values but the slowest.
+    """
+    places = [n for n, index in enumerate(side) if index in sizes]
+    first = places[0] if places else 0
+    slower = [index for index in side[:first] if extents[index] > 1]
+    return slower, [index for index in side if index not in slower]
 
 
 def _is_slowest(sizes: Collection[str], side: Sequence[str], extents: Mapping[str, int]) -> bool:
