@@ -13,7 +13,7 @@ other.  Whatever a quick call leaves to the long way is made in full.
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from tcdsl.lang.types.head import Head
 from tcdsl.runtime.arrays import ArraySpec
@@ -34,13 +34,12 @@ class Code(Protocol):
     specs: dict[str, ArraySpec]
 
 
-class AtSizes(NamedTuple):
-    """What calls on arguments of these *shapes* have in common: made at each new size."""
+# What calls on arguments of some shapes have in common, made at each new size: these shapes, the
+# integers of the kernels, the results' shapes, and what makes them.
+AtSizes: TypeAlias = tuple[Shapes, Sequence[int], Shapes, Sequence[Callable[[Any], Any]]]
 
-    shapes: Shapes
-    integers: Sequence[int]
-    extents: Shapes  # of the results
-    makers: Sequence[Callable[[Any], Any]]
+
+Placed: TypeAlias = tuple[Sequence[int], Shapes]  # where arrays are, and their shapes
 
 
 class SizedCalls:
@@ -74,7 +73,7 @@ class SizedCalls:
         MISSING where the code is not for them, or the long way is to be gone.
         """
         at = self._last
-        if at is None or at.shapes != shapes:
+        if at is None or at[0] != shapes:
             at = self._at_sizes(shapes)
             if at is None:
                 return MISSING
@@ -102,7 +101,7 @@ class SizedCalls:
         if not self._is_dense and any(0 in own or 1 in own for own in shapes):
             return None
         makers = [make(own) for make, own in zip(self._known.maker_of, extents)]  # noqa: B905
-        return AtSizes(shapes, integers, extents, makers)
+        return shapes, integers, extents, makers
 
     def _formulas(self) -> Callable[[Shapes], Any]:
         self._at = self._definition.of_extents(self._extents, self._integers)
@@ -112,17 +111,17 @@ class SizedCalls:
         self, at: AtSizes, inputs: tuple[Sequence[Any], Sequence[int]], out: Any, stream: int
     ) -> Any:
         """Launch on *inputs*, arguments and where they are, and return the results, or MISSING."""
-        known, (args, pointers), integers = self._known, inputs, at.integers
+        known, (args, pointers), (shapes, integers, extents, makers) = self._known, inputs, at
         if out is None:
             like = None if known.first is None else args[known.first]
-            objects: Sequence[Any] = [make(like) for make in at.makers]
+            objects: Sequence[Any] = [make(like) for make in makers]
             addresses = known.pointers(objects)
         else:
             objects = out if type(out) is tuple else (out,)
-            if not self._fit(objects, at.extents):
+            if not self._fit(objects, extents):
                 return MISSING
             addresses = known.pointers(objects)
-            if not self._are_apart(at, pointers, addresses):
+            if not self._are_apart((pointers, shapes), (addresses, extents)):
                 return MISSING
         arrays = (*pointers, *addresses)
         if self._has_workspace:
@@ -144,11 +143,11 @@ class SizedCalls:
                 return False
         return True
 
-    def _are_apart(self, at: AtSizes, pointers: Sequence[int], starts: Sequence[int]) -> bool:
+    def _are_apart(self, inputs: Placed, outputs: Placed) -> bool:
         """Return whether results share no memory with each other, nor with inputs: all dense."""
-        both = zip(pointers, at.shapes, self._input_bytes)  # noqa: B905 (sizes are the last shapes)
-        spans = [(low, low + prod(shape) * each) for low, shape, each in both if each]
-        for start, shape, each in zip(starts, at.extents, self._output_bytes):  # noqa: B905
+        each_input = zip(*inputs, self._input_bytes)  # noqa: B905 (sizes are the last shapes)
+        spans = [(low, low + prod(shape) * each) for low, shape, each in each_input if each]
+        for start, shape, each in zip(*outputs, self._output_bytes):  # noqa: B905
             end = start + prod(shape) * each
             if any(start < high and low < end for low, high in spans):
                 return False
