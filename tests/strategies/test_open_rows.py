@@ -58,7 +58,8 @@ def test_products_are_for_tensor_cores(dtype: str, form: str, opened: str) -> No
     found = check(f, opened, {"M": 128, "N": 128, "K": 128}, LENGTHS)
     for length in (72, 8, 256, 136):
         templates = [kernel["template"] for kernel in found[length].choices["kernels"]]
-        assert templates == ["tile_mma"], length
+        few = dtype == "float"  # sums that are too short to be as accurate in three of tf32
+        assert templates in ([["tile_mma"], ["tile_simt"]] if few else [["tile_mma"]]), length
 
 
 CONVOLUTIONS = {
