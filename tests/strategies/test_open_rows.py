@@ -56,10 +56,11 @@ def check(f: Any, opened: str, sizes: dict[str, int], lengths: Sequence[int]) ->
 def test_products_are_for_tensor_cores(dtype: str, form: str, opened: str) -> None:
     f = tcdsl.define(PRODUCTS[form].format(t=dtype)).f
     found = check(f, opened, {"M": 128, "N": 128, "K": 128}, LENGTHS)
+    if dtype == "float":  # such short sums would not be as accurate in three of tf32
+        return
     for length in (72, 8, 256, 136):
         templates = [kernel["template"] for kernel in found[length].choices["kernels"]]
-        few = dtype == "float"  # sums that are too short to be as accurate in three of tf32
-        assert templates in ([["tile_mma"], ["tile_simt"]] if few else [["tile_mma"]]), length
+        assert templates == ["tile_mma"], length
 
 
 CONVOLUTIONS = {
