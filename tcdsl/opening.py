@@ -41,7 +41,7 @@ from tcdsl.runtime.lazy_defs import LazyDef, SizedDef
 from tcdsl.runtime.size_arguments import separated
 from tcdsl.runtime.size_classes import VALUES_BEFORE, classes_of, leading_sizes
 from tcdsl.runtime.typed_calls import compiled_method
-from tcdsl.runtime.warm_path import MISSING, form_of, is_dense, remember, signature, with_sizes
+from tcdsl.runtime.warm_path import MISSING, form_of, remember, signature, with_sizes
 
 if TYPE_CHECKING:
     from tcdsl.driver import Compiled
@@ -239,7 +239,6 @@ class OpenExecutable(Executable):
         self._chosen = target
         self._known: dict[Any, Executable] = {}
         self._calls = KnownCalls()
-        self._is_dense = all(layout is None for layout in layouts)
 
     @property
     def opened(self) -> tuple[str, ...]:
@@ -342,14 +341,21 @@ class OpenExecutable(Executable):
         executable = self.at(args, given)
         # Code for other calls of the function may leave further sizes open, which are fixed here.
         is_for_these = set(executable.opened) <= set(self.options.dynamic_sizes)
-        form = form_of(key)
-        if self._is_dense and is_for_these and form is not None and is_dense(form):
+        if is_for_these and form_of(key) is not None and self._reads_in_place(args):
             return self._calls.learnt(key, executable, args)
 
         def run(args: Sequence[Any], out: Any) -> Any:
             return executable.run(executable.fitted(args), out)
 
         return remember(self._calls.runs, key, run)
+
+    def _reads_in_place(self, args: Sequence[Any]) -> bool:
+        """Return whether the code reads *args*, whose types fit, as they lie in memory."""
+        for name, arg, layout in zip(self.head.inputs, args, self._layouts, strict=True):
+            spec = describe(arg, f"argument {name!r}")
+            if _in_layout(spec, layout, name) != spec:
+                return False
+        return True
 
     def run(self, inputs: Sequence[Any], out: Any = None) -> Any:
         return self.at(inputs).run(inputs, out)
