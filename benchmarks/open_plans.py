@@ -22,9 +22,10 @@ from tcdsl.errors import TCError
 from tcdsl.lang.comprehension import Comprehension
 from tcdsl.lang.ranges.binding import bind_sizes
 from tcdsl.lang.ranges.open_sizes import CannotOpenError
-from tcdsl.lang.ranges.roles_of_sizes import reduced_sizes
+from tcdsl.lang.ranges.roles_of_sizes import reduced_sizes, steps_of
 from tcdsl.lang.ranges.specialiser import specialise
 from tcdsl.lang.request import Request
+from tcdsl.lang.size_class import SizeClass
 from tcdsl.lang.syntax.parser import parse_program
 from tcdsl.lang.types.sema import analyse
 from tcdsl.runtime.size_classes import classes_of
@@ -34,7 +35,7 @@ CHIP = load_chip("h200")
 
 
 def compiled(
-    c: Comprehension, sizes: Mapping[str, int], opened: Mapping[str, tuple[int, int]]
+    c: Comprehension, sizes: Mapping[str, int], opened: Mapping[str, SizeClass]
 ) -> Compiled[Any]:
     """Return the code of *c* at *sizes*, or for a class of them."""
     request = Request(c, specialise(c, sizes), opened=opened)
@@ -54,11 +55,11 @@ def compared(case: library.Case, dtype: str, sizes: Mapping[str, int]) -> Iterat
     if c.is_deferred:
         return
     for name in c.sizes:
-        opened = classes_of(bound, [name], reduced_sizes(c))
+        opened = classes_of(bound, [name], reduced_sizes(c), steps_of(c, bound, [name]))
         if opened is None or bound[name] < 2:
             continue
         try:
-            fixed = templates(compiled(c, {**bound, name: opened[name][1]}, {}))
+            fixed = templates(compiled(c, {**bound, name: opened[name].greatest}, {}))
         except TCError as error:  # the greatest is no size of the program
             yield name, f"none for the greatest: {type(error).__name__}"
             continue

@@ -2,7 +2,9 @@
 
     python benchmarks/open_sizes.py [--seconds 80] [--workers 12] [--lines FILE] [--only NAME ...]
                                     [--above 1.3]      at the end, all sizes with a greater ratio
-    python benchmarks/open_sizes.py --products     batches through linear layers, and other products
+    python benchmarks/open_sizes.py --of products        batches of linear layers, other products
+                                    --of inner           lengths of rows: divisible ones and others
+                                    --of transpositions  NCHW to NHWC and back, each size open
 
 For each program of the library that has a leading size: the kernel for the size's class, and the
 kernels for three sizes of it, on the same arrays, interleaved, the second-level cache cold.  Before
@@ -31,11 +33,11 @@ from tcdsl.runtime.timing import compare_cuda
 MOST_ELEMENTS = 2**26  # of all arguments together
 SPANS = (0, 16, 256, 4096, 65536, 1 << 20, 1 << 24, 1 << 28)  # three sizes are timed of each
 SOFTMAX = """
-def f(float(B, N) x) -> (y) {
+def f({0}(B, N) x) -> (y) {{
     m(b) max=! x(b, n)
     s(b) +=! exp(x(b, n) - m(b))
     y(b, n) = exp(x(b, n) - m(b)) / s(b)
-}"""
+}}"""
 
 
 # Outputs of a layer along the rows of its weights, as PyTorch has them; batches of products.
@@ -47,6 +49,17 @@ PRODUCTS = {
     }}""",
     "batched": "def f({0}(M,L,K) x, {0}(M,K,N) w) -> (y) {{ y(b,l,n) +=! x(b,l,k) * w(b,k,n) }}",
     "weights": "def f({0}(M,L) x, {0}(M,N) g) -> (y) {{ y(l,n) +=! x(m,l) * g(m,n) }}",
+}
+# Programs whose rows have an open length: of results, of either factor, of what is summed.
+INNER = {
+    "columns": "def f({0}(M,K) x, {0}(K,N) w) -> (y) {{ y(m,n) +=! x(m,k) * w(k,n) }}",
+    "terms": "def f({0}(M,N) x, {0}(K,N) w) -> (y) {{ y(m,k) +=! x(m,n) * w(k,n) }}",
+    "softmax": SOFTMAX,
+    "gelu": "def f({0}(M,N) x, {0}(N) b) -> ({0}(M,N) y) {{ y(m,n) = fmax(x(m,n) + b(n), 0) }}",
+}
+TRANSPOSITIONS = {
+    "to NHWC": "def f({0}(N,C,H,W) x) -> (y) {{ y(n,h,w,c) = x(n,c,h,w) }}",
+    "to NCHW": "def f({0}(N,H,W,C) x) -> (y) {{ y(n,c,h,w) = x(n,h,w,c) }}",
 }
 LAYERS = ((1024, 1024), (4096, 4096), (768, 3072))
 BATCHES = ((1, 17, 64), (65, 128, 200, 256), (257, 512, 1000), (1025, 2000, 4096))
@@ -101,8 +114,8 @@ def _job(case: str, name: str, sizes: Mapping[str, int], head: Any) -> Iterator[
     ends = class_of(min(sizes[name], int(MOST_ELEMENTS / max(each, 1))), SPANS)
     if ends is None:
         return
-    high = min(ends[1], int(MOST_ELEMENTS / max(each, 1)))
-    values = {high, ends[0] + (high - ends[0]) // 3 | 1, max(ends[0], high // 12)}
+    high = min(ends.greatest, int(MOST_ELEMENTS / max(each, 1)))
+    values = {high, ends.least + (high - ends.least) // 3 | 1, max(ends.least, high // 12)}
     yield Job(case, name, {n: v for n, v in sizes.items() if n != name}, tuple(sorted(values)))
 
 
@@ -118,6 +131,31 @@ def product_jobs() -> Iterator[Job]:
         batched, weights = (PRODUCTS[name].format(dtype) for name in ("batched", "weights"))
         yield Job(f"batched {dtype}", "M", sizes, (17, 100, 256), batched)
         yield Job(f"weights {dtype}", "M", {"L": 1024, "N": 1024}, (1025, 1600, 2048), weights)
+
+
+def inner_jobs() -> Iterator[Job]:
+    """Yield programs whose rows have an open length, divisible and not."""
+    for dtype in ("bfloat16", "float"):
+        for name, source in INNER.items():
+            sizes = {"M": 1024, "K": 1024} if name in ("columns", "terms") else {"M": 8192}
+            sizes = {"B": 8192} if name == "softmax" else sizes
+            yield Job(f"{name} {dtype}", "N", sizes, (264, 520, 1024, 1001), source.format(dtype))
+
+
+def transposition_jobs() -> Iterator[Job]:
+    """Yield transpositions of images with each of their sizes open."""
+    sizes = {"N": 16, "C": 64, "H": 56, "W": 56}
+    for dtype in ("bfloat16", "float"):
+        for name, source in TRANSPOSITIONS.items():
+            for opened, size in sizes.items():
+                fixed = {n: other for n, other in sizes.items() if n != opened}
+                yield Job(f"{name} {dtype}", opened, fixed, (size,), source.format(dtype))
+
+
+SETS = {
+    "library": jobs, "products": product_jobs, "inner": inner_jobs,
+    "transpositions": transposition_jobs,
+}  # fmt: skip
 
 
 def tensors_of(job: Job, value: int) -> list[Any]:
@@ -174,7 +212,7 @@ def timed(job: Job) -> dict[str, Any]:
 
 def calls() -> dict[str, float]:
     """Return us of calls of softmax: at new sizes of a known class, and at known sizes."""
-    f = tcdsl.define(SOFTMAX).f
+    f = tcdsl.define(SOFTMAX.format("float")).f
     arrays = [torch.rand((size, 256), device="cuda") for size in range(300, 420)]
     for x in arrays[:20]:
         f(x)
@@ -199,14 +237,13 @@ def main() -> None:
     parser.add_argument("--lines", default="")
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--above", type=float, default=1.3)
-    parser.add_argument("--products", action="store_true")
+    parser.add_argument("--of", default="library", choices=SETS)
     options = parser.parse_args()
     stop = time.perf_counter() + options.seconds
     ratios: list[float] = []
     slowest: list[tuple[float, str]] = []
     print(f"calls of softmax: {calls()}", flush=True)
-    found = product_jobs() if options.products else jobs()
-    chosen = [job for job in found if not options.only or job.case in options.only]
+    chosen = [job for job in SETS[options.of]() if not options.only or job.case in options.only]
     chosen.sort(key=lambda job: options.only.index(job.case) if options.only else 0)
     with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
         waiting = [(job, pool.submit(compiled, job)) for job in chosen]

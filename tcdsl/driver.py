@@ -288,11 +288,12 @@ def _opened(request: Request, backend: Backend[Source]) -> Compiled[Source]:
     # isl's parameters are printed into C by their own names: sizes get names that are safe there.
     names = Names()
     c = request.comprehension
-    safe = {name: names.of("size", name) for name in c.sizes}
+    bounds = {name: each for name, each in request.opened.items() if each is not None}
+    steps = {name: each.step for name, each in bounds.items()}
+    safe = {name: _safe_name(names, name, steps.get(name, 1)) for name in c.sizes}
     with COMPILE_LOCK:
         try:
             with bounded(OPEN_OPERATIONS):
-                bounds = {name: ends for name, ends in request.opened.items() if ends is not None}
                 sizes = {name: n for name, n in request.special.sizes.items() if n is not None}
                 general, context = leave_open(c, sizes, request.opened, safe, bounds)
                 opened = replace(request, comprehension=general, special=context)
@@ -305,9 +306,14 @@ def _opened(request: Request, backend: Backend[Source]) -> Compiled[Source]:
             what = Failure("compilation", error).summary
             warn(f"each size of {c.name!r} is compiled by itself ({what}); {OUR_BUG}")
             raise CannotOpenError(str(error)) from error
-    given = {new: old for old, new in safe.items()}
-    integers = tuple((given[n] if dim < 0 else n, dim) for n, dim in compiled.source.integers)
+    given = {new: (old, -steps.get(old, 1)) for old, new in safe.items()}
+    integers = tuple(given[n] if dim < 0 else (n, dim) for n, dim in compiled.source.integers)
     return replace(compiled, source=replace(compiled.source, integers=integers))
+
+
+def _safe_name(names: Names, name: str, step: int) -> str:
+    """Return what the size *name* is called in C: K8 for K / 8, the number of its steps."""
+    return names.of("size", name) if step == 1 else names.of("steps", f"{name}{step}")
 
 
 def _with_fallbacks(request: Request, backend: Backend[Source]) -> Compiled[Source]:

@@ -30,6 +30,7 @@ from tcdsl.executable import (
     require_arguments,
 )
 from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.size_class import SizeClass
 from tcdsl.lang.types.head import MAX_OPEN, Head
 from tcdsl.options import Options
 from tcdsl.records import dataclass
@@ -40,7 +41,7 @@ from tcdsl.runtime.lazy_defs import LazyDef, SizedDef
 from tcdsl.runtime.size_arguments import separated
 from tcdsl.runtime.size_classes import VALUES_BEFORE, classes_of, leading_sizes
 from tcdsl.runtime.typed_calls import compiled_method
-from tcdsl.runtime.warm_path import MISSING, form_of, is_dense, remember, signature
+from tcdsl.runtime.warm_path import MISSING, form_of, remember, signature, with_sizes
 
 if TYPE_CHECKING:
     from tcdsl.driver import Compiled
@@ -110,7 +111,9 @@ class _Family:
     # On a GPU: what is compiled for each combination of classes, or why nothing is.
     classes: dict[Any, Any] = field(default_factory=dict)
     values: dict[str, set[int]] = field(default_factory=dict)  # of the sizes that may be left open
-    reduced: frozenset[str] | None = None  # the lengths of what is, once they are asked for
+    # Which sizes are lengths of what is reduced, and what lengths of rows had better be multiples
+    # of, by the open sizes and the values of the others.
+    roles: dict[Any, tuple[frozenset[str], dict[str, int]]] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()  # the sizes to be left open from the first call on
 
     def __post_init__(self) -> None:
@@ -138,7 +141,7 @@ class _Family:
     def _in_class(self, sized: SizedDef, specs: Specs) -> Executable:
         """Return code for a GPU: open within the classes of the sizes that are to be open."""
         names = self._names_to_open(sized)
-        classes = classes_of(sized.sizes, names, self._reduced(sized)) if names else None
+        classes = self._classes_of(sized, names) if names else None
         if not classes:
             return self._build(sized, specs)
         fixed = tuple((n, size) for n, size in sized.sizes.items() if n not in classes)
@@ -161,16 +164,21 @@ class _Family:
         one = {name for name in self.asked if sized.sizes.get(name) == 1}  # a class of its own
         return [name for name in sized.sizes if name in self.opened and name not in one]
 
-    def _reduced(self, sized: SizedDef) -> frozenset[str]:
-        """Return the sizes that are lengths of what is reduced."""
+    def _classes_of(self, sized: SizedDef, names: Sequence[str]) -> dict[str, SizeClass] | None:
+        """Return the class of each size of *names*."""
         with late_import():
-            from tcdsl.lang.ranges.roles_of_sizes import reduced_sizes
+            from tcdsl.lang.ranges.roles_of_sizes import reduced_sizes, steps_of
 
-        if self.reduced is None:
-            self.reduced = reduced_sizes(sized.comprehension)
-        return self.reduced
+        c = sized.comprehension
+        if c.is_deferred:  # it has no open sizes
+            return classes_of(sized.sizes, names)
+        fixed = tuple(size for name, size in sized.sizes.items() if name not in names)
+        key = tuple(names), fixed
+        if key not in self.roles:
+            self.roles[key] = reduced_sizes(c), steps_of(c, sized.sizes, names)
+        return classes_of(sized.sizes, names, *self.roles[key])
 
-    def _class(self, sized: SizedDef, specs: Specs, classes: Mapping[str, tuple[int, int]]) -> Any:
+    def _class(self, sized: SizedDef, specs: Specs, classes: Mapping[str, SizeClass]) -> Any:
         """Return the code of a class, or why there is none."""
         # Imported here: code for another target, from the cache, needs neither C nor isl.
         with late_import():
@@ -231,7 +239,6 @@ class OpenExecutable(Executable):
         self._chosen = target
         self._known: dict[Any, Executable] = {}
         self._calls = KnownCalls()
-        self._is_dense = all(layout is None for layout in layouts)
 
     @property
     def opened(self) -> tuple[str, ...]:
@@ -317,26 +324,38 @@ class OpenExecutable(Executable):
 
     @compiled_method
     def __call__(self, *args: Any, out: Any = None) -> Any:
+        given: Mapping[str, int] = {}
         if self.head.size_parameters:
-            return self._of_call(args)(*args, out=out)
-        key = (signature(args),)
+            args, given = separated(self.head, args)
+        key = (with_sizes(signature(args), given.values()),)
         run = self._calls.runs.get(key)
         if run is None:
             found = self._calls.at_new_sizes(key, args, out)
             if found is not MISSING:
                 return found
-            run = self._new_run(key, args)
+            run = self._new_run(key, args, given)
         return run(args, out)
 
-    def _new_run(self, key: Any, args: Sequence[Any]) -> Run:
+    def _new_run(self, key: Any, args: Sequence[Any], given: Mapping[str, int]) -> Run:
         """Return a call of *key*, made in full."""
-        executable = self.at(args)
+        executable = self.at(args, given)
         # Code for other calls of the function may leave further sizes open, which are fixed here.
         is_for_these = set(executable.opened) <= set(self.options.dynamic_sizes)
-        form = form_of(key)
-        if self._is_dense and is_for_these and form is not None and is_dense(form):
+        if is_for_these and form_of(key) is not None and self._reads_in_place(args):
             return self._calls.learnt(key, executable, args)
-        return remember(self._calls.runs, key, lambda args, out: executable(*args, out=out))
+
+        def run(args: Sequence[Any], out: Any) -> Any:
+            return executable.run(executable.fitted(args), out)
+
+        return remember(self._calls.runs, key, run)
+
+    def _reads_in_place(self, args: Sequence[Any]) -> bool:
+        """Return whether the code reads *args*, whose types fit, as they lie in memory."""
+        for name, arg, layout in zip(self.head.inputs, args, self._layouts, strict=True):
+            spec = describe(arg, f"argument {name!r}")
+            if _in_layout(spec, layout, name) != spec:
+                return False
+        return True
 
     def run(self, inputs: Sequence[Any], out: Any = None) -> Any:
         return self.at(inputs).run(inputs, out)

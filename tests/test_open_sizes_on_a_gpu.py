@@ -12,10 +12,12 @@ from tcdsl.codegen.cuda.counts import Count, Room, SharedCount, workspace_at
 from tcdsl.codegen.cuda.source import Launch
 from tcdsl.emulator import compile_emulated
 from tcdsl.executable.emulated import EmulatedExecutable
-from tcdsl.lang.ranges.roles_of_sizes import reduced_sizes
+from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.ranges.roles_of_sizes import reduced_sizes, steps_of
+from tcdsl.lang.size_class import SizeClass
 from tcdsl.options import Options
 from tcdsl.runtime.cache import Cache
-from tcdsl.runtime.size_classes import class_of, classes_of, leading_sizes
+from tcdsl.runtime.size_classes import ENDS, REDUCED_ENDS, class_of, classes_of, leading_sizes
 
 SOFTMAX = """
 def f(float(B,N) X) -> (Y) {
@@ -83,7 +85,10 @@ def test_one_kernel_is_right_at_all_sizes_of_its_class(name: str, compilations: 
         found = f(x, target="emulate", options=options, out=poisoned)
         np.testing.assert_allclose(found, f.reference(x), rtol=2e-4, atol=2e-4)
     reduced = reduced_sizes(f.comprehension)
-    classes = [classes_of({opened: size}, [opened], reduced) for size in SIZES]
+    sizes = dict(zip(f.comprehension.inputs, [x.shape], strict=True))
+    bound = bind_sizes(f.comprehension, sizes)
+    steps = steps_of(f.comprehension, bound, [opened])
+    classes = [classes_of({opened: size}, [opened], reduced, steps) for size in SIZES]
     assert len(compilations) == len({str(each) for each in classes})
 
 
@@ -179,11 +184,11 @@ def test_open_terms(compilations: list[str]) -> None:
 def test_two_open_sizes(compilations: list[str]) -> None:
     source = "def f(float(A,B,N) X) -> (Y) { Y(a,b) +=! X(a,b,n) }"
     f = tcdsl.define(source).f
-    for a, b in ((17, 3), (20, 16), (18, 2)):
+    for a, b, count in ((17, 3, 1), (20, 15, 1), (18, 4, 2), (19, 16, 2), (18, 2, 2)):
         x = drawn(a, b, 32)
         found = f(x, target="emulate", options=Options(dynamic_sizes=("A", "B")))
         np.testing.assert_allclose(found, x.sum(2), rtol=1e-4, atol=1e-4)
-    assert len(compilations) == 1
+        assert len(compilations) == count, (a, b)
 
 
 def test_views_have_open_strides(compilations: list[str]) -> None:
@@ -238,13 +243,50 @@ def test_no_elements_are_a_size_of_their_own() -> None:
 
 def test_classes() -> None:
     assert class_of(0) is None and class_of(2**31) is None
-    assert class_of(1) == (1, 16) and class_of(16) == (1, 16) and class_of(17) == (17, 64)
+    assert class_of(1) == class_of(16) == SizeClass(1, 16) and class_of(17) == SizeClass(17, 64)
     assert classes_of({"A": 0, "B": 3}, ["A", "B"]) is None
-    assert classes_of({"A": 0, "B": 3}, ["B"]) == {"B": (1, 16)}
-    assert classes_of({"A": 65, "B": 65}, ["A", "B"], ["A"]) == {"A": (65, 128), "B": (65, 256)}
-    assert classes_of({"A": 1}, ["A"], ["A"]) == {"A": (1, 64)}
-    assert class_of(2**31 - 1) == (2**28 + 1, 2**31 - 1)
-    assert classes_of({"A": 2**31 - 1}, ["A"], ["A"]) == {"A": (2**29 + 1, 2**31 - 1)}
+    assert classes_of({"A": 0, "B": 3}, ["B"]) == {"B": SizeClass(1, 16)}
+    found = classes_of({"A": 65, "B": 65}, ["A", "B"], ["A"])
+    assert found == {"A": SizeClass(65, 128), "B": SizeClass(65, 256)}
+    assert classes_of({"A": 1}, ["A"], ["A"]) == {"A": SizeClass(1, 64)}
+    assert class_of(2**31 - 1) == SizeClass(2**28 + 1, 2**31 - 1)
+    found = classes_of({"A": 2**31 - 1}, ["A"], ["A"])
+    assert found == {"A": SizeClass(2**29 + 1, 2**31 - 1)}
+
+
+@pytest.mark.parametrize("step", [2, 4, 8, 16])
+@pytest.mark.parametrize("ends", [ENDS, REDUCED_ENDS])
+def test_classes_of_rows_lengths(step: int, ends: tuple[int, ...]) -> None:
+    found = {size: class_of(size, ends, step) for size in (*range(1, 600), 1009, 4096)}
+    for own in {*found.values()}:
+        assert own is not None
+        holds = eval(f"lambda n: {own.condition('n')}")
+        assert all(holds(size) == (found[size] == own) for size in found)
+        low, high = own.units
+        assert own.step * low == own.least and own.step * high == own.greatest
+    assert len({found[size] for size in range(2, 201)}) == 3  # and one alone
+    assert found[step] == SizeClass(step, 256, step)
+    assert found[257] == SizeClass(257, 1024 if ends is ENDS else 512, other=step)
+
+
+@pytest.mark.parametrize(
+    ("source", "opened", "steps"),
+    [
+        ("def f(float(B,N) X) -> (y) { y(b,n) = X(b,n) }", "BN", {"N": 4}),
+        ("def f(bfloat16(B,N) X) -> (float(B,N) y) { y(b,n) = X(b,n) }", "N", {"N": 8}),
+        ("def f(half(B,N,4) X) -> (half(B) y) { y(b) max=! X(b,n,i) }", "N", {"N": 2}),
+        ("def f(float(B,N,56) X) -> (y) { y(b,n,i) = X(b,n,i) }", "BN", {}),
+        ("def f(float(B,N,M) X) -> (y) { y(b,n,m) = X(b,n,m) }", "NM", {"M": 4}),
+        ("def f(float(B,N,M) X) -> (y) { y(b,n,m) = X(b,n,m) }", "N", {"N": 4}),
+        ("def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }", "MNK",
+         {"N": 4, "K": 4}),
+    ],
+)  # fmt: skip
+def test_of_what_rows_lengths_had_better_be_multiples(
+    source: str, opened: str, steps: dict[str, int]
+) -> None:
+    c = tcdsl.define(source).f.comprehension
+    assert steps_of(c, dict.fromkeys(c.sizes, 7), tuple(opened)) == steps
 
 
 def test_leading_sizes() -> None:

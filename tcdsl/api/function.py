@@ -37,6 +37,7 @@ from tcdsl.runtime.warm_path import (
     remember,
     signature,
     target_setting,
+    with_sizes,
 )
 from tcdsl.source import Source
 
@@ -339,8 +340,10 @@ class Function(metaclass=Documented):
         if target is not None or options is not None:
             require_choices(target, options)
         try:
-            key = signature(args), target_setting() if target is None else target, options
-            return (*key, *sizes.values()) if sizes else key
+            signed = signature(args)
+            if sizes:
+                signed = with_sizes(signed, sizes.values())
+            return signed, target_setting() if target is None else target, options
         except TCError:
             self._described(args)  # says which argument it is
             raise

@@ -114,7 +114,7 @@ def chosen(
     assert signs, "reads of other statements are not mixed"
     condition: Expr | None = None
     for own, at, sign in reversed(list(zip(left, after.subscripts, signs, strict=True))):
-        if not sign:
+        if not sign or at == own:  # where they are equal the other dimensions tell
             continue
         is_before = Binary("<" if sign > 0 else ">", at, own, BOOL)
         if condition is None:

@@ -52,7 +52,8 @@ def recurrence(
     left: Sequence[Expr] = line.subscripts
     if found is None:
         names = [name for d in ordered for name in index_names(left[d])]
-        found = Scatter(line, own, box, sizes, fresh).over(names)
+        free = index_names(*(s for d, s in enumerate(left) if _is_shared(line, own, d, sizes)))
+        found = Scatter(line, own, box, sizes, fresh, free).over(names)
         if found is None:
             return "it is a recurrence that is in bounds at some sizes alone"
     else:
@@ -205,6 +206,14 @@ def _ordered_dimensions(
                 return [*found, position]
         found.append(position)
     return found
+
+
+def _is_shared(line: Line, own: Mapping[Load, Expr], position: int, sizes: Sizes) -> bool:
+    """Return whether all reads are of elements with the written one's subscript at *position*."""
+    where = BoxOfInstances(line.instances.ranges, sizes.space, sizes.known)
+    at, zero = line.subscripts[position], where.builder.constant(0)
+    each = (_distance(where, at, load.subscripts[position]) for load in own)
+    return all(d is not None and where.points.is_subset(d.eq_set(zero)) for d in each)
 
 
 def _affine_conditions(instances: Instances) -> list[Expr]:

@@ -10,9 +10,16 @@ order of the indices of its left side, so this is reverse mode to the letter, fo
 those that data give too.  Several reads become one statement over their number n, because one
 instance has to serve all of them before the next one runs.
 
-Legal iff the indices whose order means something come first in the left side, in their order: a
-condition that always holds names them where a subscript would not.  A read that does not happen
-adds 0 to the first element.  The left side has to stay in the box for all sizes, and not only those
+Legal iff the indices whose order means something come first in the left side, in their order, but
+for those of dimensions that every read has in common with what is written: a condition that always
+holds names them where a subscript would not.  A read that does not happen adds 0 to the first
+element; where the scatter is not run then, since the subscripts are data, they stay as they are,
+and so does the parallelism along them::
+
+    y(b,i) = (I(i) < i ? y(b,I(i)) : 1) * x(b,i)
+                                 --->    dy(b,I(i)) += dy(b,i) * x(b,i)   exists I(i) < i
+
+  The left side has to stay in the box for all sizes, and not only those
 that a call can have (:mod:`clipping` would change the order).
 """
 
@@ -21,9 +28,10 @@ from dataclasses import field, replace
 from functools import reduce
 
 from tcdsl.derivatives import terms
+from tcdsl.derivatives.contributions import unguarded
 from tcdsl.derivatives.inversion import Inverse, Sizes
 from tcdsl.derivatives.lines import Box, BoxOfInstances, Line, Range
-from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Select, Unary
+from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Select, Unary, walk
 from tcdsl.lang.ranges.reads import Guard, guarded_loads, index_names
 from tcdsl.lang.ranges.size_functions import to_expr
 from tcdsl.lang.types.dtypes import BOOL, INT32
@@ -39,6 +47,7 @@ class Scatter:
     box: Box
     sizes: Sizes
     fresh: Callable[[str], str]
+    free: Sequence[str] = ()  # indices of the dimensions in which all reads are as what is written
     number: str = field(init=False)  # the index that counts the reads
     where: BoxOfInstances = field(init=False)
 
@@ -51,13 +60,14 @@ class Scatter:
 
     def over(self, ordered: Sequence[str]) -> Inverse | None:
         """Return the scatter, the indices *ordered* first in its left side; None: see above."""
-        left = [
+        value = self._by_number(list(self.own.values()))
+        left = self._unguarded(value) or [
             self._by_number([self._subscript(load, position) for load in self.own])
             for position in range(len(self.box))
         ]
-        if index_names(*left)[: len(ordered)] != tuple(ordered):
+        names = [name for name in index_names(*left) if name not in self.free]
+        if names[: len(ordered)] != list(ordered):
             left[0] = self._named(left[0], ordered)
-        value = self._by_number(list(self.own.values()))
         instances = self.line.instances
         ranges = dict(instances.ranges)
         if self.number:
@@ -69,6 +79,22 @@ class Scatter:
                 return None
         ranges = {name: ranges[name] for name in dict.fromkeys((*index_names(*left), *ranges))}
         return Inverse(tuple(left), value, replace(instances, ranges=ranges))
+
+    def _unguarded(self, value: Expr) -> list[Expr] | None:
+        """Return the subscripts of the only read, if the scatter of *value* runs where it happens.
+
+        (:func:`contributions.contributed` sees to it where data are subscripts.)  None: it does
+        not, or sizes and indices alone may decide what is in bounds.
+        """
+        (load, *others), (_, conditions) = self.own, unguarded(value)
+        guard = self._guard(load)
+        if others or guard is None or guard not in conditions:
+            return None
+        if not all(map(_reads, terms.conjuncts(guard))) or not any(map(_reads, load.subscripts)):
+            return None
+        if any(map(self._bounds, load.subscripts, self.box)):
+            return None
+        return list(load.subscripts)
 
     def _is(self, number: int) -> Expr:
         return Binary("==", Index(self.number), Const(number, INT32), BOOL)
@@ -116,6 +142,10 @@ class Scatter:
         inside = Binary("&&", above, Binary("<", subscript, to_expr(upper), BOOL), BOOL)
         is_affine = self.where.builder.affine(subscript) is not None
         return inside if is_affine and self.where.always(inside) is not True else None
+
+
+def _reads(expr: Expr) -> bool:
+    return any(isinstance(node, Load) for node in walk(expr))
 
 
 def _either(one: Expr, other: Expr) -> Expr:

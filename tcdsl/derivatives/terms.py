@@ -115,6 +115,13 @@ def conjunction(conditions: Iterable[Expr]) -> Expr:
     return reduce(lambda a, b: Binary("&&", a, b, BOOL), conditions)
 
 
+def conjuncts(condition: Expr) -> list[Expr]:
+    """Return a, b, ... of ``a && b && ...``."""
+    if isinstance(condition, Binary) and condition.op == "&&":
+        return [*conjuncts(condition.left), *conjuncts(condition.right)]
+    return [condition]
+
+
 def as_type(expr: Expr, dtype: DType) -> Expr:
     """Return *expr* converted to *dtype*."""
     if expr.dtype == dtype:

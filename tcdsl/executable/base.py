@@ -3,7 +3,7 @@
 import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from tcdsl.errors import warn
+from tcdsl.lang.size_class import Bounds
 from tcdsl.lang.types.head import Extents, Head
 from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
 from tcdsl.runtime.arrays import NUMPY, ArraySpec, NDArray, as_numpy, overlaps
@@ -39,9 +40,10 @@ class SizedCalls(Protocol):
     """Calls at any values of the sizes that code leaves open."""
 
     def run(self, shapes: Sequence[tuple[int, ...]], args: Sequence[Any], out: Any) -> Any:
-        """Return the results for *args*, dense arrays of these *shapes*, or numbers.
+        """Return the results for *args*, arrays of these *shapes*, or numbers.
 
-        MISSING where the code is not for them, or a closer look at the arguments is needed.
+        Sizes that the call gives are the last of *shapes*.  MISSING where the code is not for them,
+        or a closer look at the arguments is needed.
         """
 
 
@@ -62,9 +64,6 @@ class Stages(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(list(iter(self)))
-
-
-Bounds: TypeAlias = Mapping[str, tuple[int, int]]  # open size -> its least and greatest value
 
 
 class Executable(metaclass=Documented):
@@ -229,8 +228,8 @@ class Executable(metaclass=Documented):
         return "\n".join([*lines, "", self.schedule])
 
     def _open_size(self, name: str) -> str:
-        least, greatest = self.bounds.get(name, (0, 0))
-        return f"{name} from {least} to {greatest}, planned for {greatest}" if greatest else name
+        own = self.bounds.get(name)
+        return f"{name} {own}, planned for {own.greatest}" if own else name
 
     def _choices_explained(self) -> list[str]:
         """Return what each kernel was chosen from, by the cost model's estimates."""
@@ -291,8 +290,11 @@ class Executable(metaclass=Documented):
             return self.run
         return lambda args, out: self.run(self.views(args), out)
 
-    def sized_calls(self, args: Sequence[Any]) -> SizedCalls | None:
-        """Return calls at any open sizes, where those like that on *args* can be made so."""
+    def sized_calls(self, args: Sequence[Any], *, is_dense: bool) -> SizedCalls | None:
+        """Return calls at any open sizes, where those like that on *args* can be made so.
+
+        :arg is_dense: whether all arrays are; else later ones have the strides of *args*.
+        """
         return None
 
     def fitted(self, args: Sequence[Any]) -> Sequence[Any]:
@@ -424,6 +426,16 @@ def gaps_of(
     """Return the strides of the inputs that are not dense; None: open, with the sizes *opened*."""
     layouts = {name: layout_of(head, name, spec, opened) for name, spec in specs.items()}
     return {name: layout for name, layout in layouts.items() if layout is not None}
+
+
+def integers_of(
+    integers: Iterable[tuple[str, int]], sizes: Mapping[str, int], specs: Mapping[str, ArraySpec]
+) -> list[int]:
+    """Return the open sizes, in steps, and the strides that code expects in the order *integers*.
+
+    They are as ``CudaSource`` has them.
+    """
+    return [sizes[n] // -dim if dim < 0 else specs[n].strides[dim] for n, dim in integers]
 
 
 def sizes_of_key(sizes: Mapping[str, int], bounds: Bounds) -> dict[str, Any]:

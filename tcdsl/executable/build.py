@@ -7,6 +7,7 @@ is built, where that is in the disk cache.
 from collections.abc import Collection, Mapping
 
 from tcdsl.executable.base import Executable, warn_once
+from tcdsl.lang.size_class import SizeClass
 from tcdsl.lang.types.head import Head
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, require_cpu
@@ -31,11 +32,11 @@ def build(
     specs: Specs,
     target: str,
     options: Options,
-    opened: Mapping[str, tuple[int, int] | None] = NOTHING,
+    opened: Mapping[str, SizeClass | None] = NOTHING,
 ) -> Executable:
     """Return the executable for *target*, from the disk cache if it is there.
 
-    :arg opened: sizes that the code leaves open, within bounds on a GPU; its method ``at`` gives
+    :arg opened: sizes that the code leaves open, within classes on a GPU; its method ``at`` gives
         them other values.
     :raises CannotOpenError: there is no such code.
     """

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from tcdsl.executable.base import Executable, Run, SizedCalls, dump_stages, gaps_of, is_same
+from tcdsl.executable.base import (
+    Executable,
+    Run,
+    SizedCalls,
+    dump_stages,
+    gaps_of,
+    integers_of,
+    is_same,
+)
 from tcdsl.executable.cpu_sized import CpuSizedCalls, why_not_sized
 from tcdsl.executable.faults import error_of
 from tcdsl.lang.comprehension import Comprehension, Specialisation
@@ -67,7 +75,7 @@ class CpuExecutable(Executable):
         The layouts must be those that it was compiled for (see
         :func:`tcdsl.runtime.fitting.layout_of`).
         """
-        integers = _integers(self.program.manifest, sized.special, specs)
+        integers = integers_of(self.program.manifest.integers, sized.special.sizes, specs)
         program = self.program.at(integers)
         return CpuExecutable(sized, specs, self.options, program)
 
@@ -89,7 +97,9 @@ class CpuExecutable(Executable):
         outputs = self.results.outputs
         return CpuCall(self.program, self._order, outputs, self.raise_fault, self.run).run
 
-    def sized_calls(self, args: Sequence[Any]) -> SizedCalls | None:
+    def sized_calls(self, args: Sequence[Any], *, is_dense: bool) -> SizedCalls | None:
+        if not is_dense:
+            return None
         is_warm = isinstance(getattr(self.runner(args), "__self__", None), CpuCall)
         if not self.opened or why_not_sized(self, args, is_warm=is_warm) is not None:
             return None
@@ -191,7 +201,8 @@ def cpu_program(
         with contextlib.suppress(KeyError, ValueError, TypeError):
             manifest = Manifest.from_json(entry.manifest["program"])
             dump_stages(comprehension, manifest.stages)
-            return CpuProgram(entry.code, manifest, _integers(manifest, special, specs))
+            integers = integers_of(manifest.integers, special.sizes, specs)
+            return CpuProgram(entry.code, manifest, integers)
     # Imported here so that a cached program starts without the polyhedral part.
     with late_import():
         from tcdsl.driver import compile_to_c, with_decisions
@@ -220,20 +231,10 @@ def cpu_program(
     )
     if not compiled.is_fallback:  # the next process may have more time, or a tcdsl without the bug
         cache.put(key, code, {"program": manifest.to_json()})
-    return CpuProgram(code, manifest, _integers(manifest, special, specs))
+    return CpuProgram(code, manifest, integers_of(manifest.integers, special.sizes, specs))
 
 
 def _described(kernel: "Kernel") -> dict[str, Any]:
     """Return what users are told of *kernel*."""
     told = {"library": kernel.library} if kernel.library else {}
     return {"name": kernel.name, **told, "why": list(kernel.why)}
-
-
-def _integers(
-    manifest: Manifest, special: Specialisation, specs: Mapping[str, ArraySpec]
-) -> list[int]:
-    """Return the values of the open sizes and strides, in the order that the code expects."""
-    return [
-        special.sizes[name] if dim < 0 else specs[name].strides[dim]
-        for name, dim in manifest.integers
-    ]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.size_class import SizeClass
 from tcdsl.lang.types.dtypes import DType
 from tcdsl.lang.types.head import MAX_OPEN
 from tcdsl.runtime.arguments import allocate, as_input
@@ -46,7 +47,7 @@ class CpuSizedCalls:
         """
         program, head = code.program, code.head
         self._code, self._definition = code, sized.definition
-        bounds = dict.fromkeys(code.opened, (_LEAST, MAX_OPEN))
+        bounds = dict.fromkeys(code.opened, SizeClass(_LEAST, MAX_OPEN))
         self._extents = open_extents(head, bounds, sized.sizes)
         self._at: Callable[[Shapes], Any] | None = None  # made at the first new size: it needs isl
         self._program, self._kernel = program, program.kernel
@@ -95,7 +96,7 @@ class CpuSizedCalls:
         return results[0] if len(results) == 1 else tuple(results)
 
     def _formulas(self) -> Callable[[Shapes], Any]:
-        integers = [name for name, _ in self._program.manifest.integers]
+        integers = [self._extents.steps(n, -dim) for n, dim in self._program.manifest.integers]
         self._at = self._definition.of_extents(self._extents, integers)
         return self._at
 
@@ -137,9 +138,11 @@ class CpuSizedCalls:
         code, head = self._code, self._code.head
         specs = {
             name: _resized(spec, tuple(shape))
-            for (name, spec), shape in zip(code.specs.items(), shapes, strict=True)
+            for (name, spec), shape in zip(code.specs.items(), shapes, strict=False)
         }
-        sizes = bind_sizes(head, {name: spec.shape for name, spec in specs.items()}, {})
+        last = shapes[len(shapes) - len(head.size_parameters) :]
+        given = {name: size for name, (size,) in zip(head.size_parameters, last, strict=True)}
+        sizes = bind_sizes(head, {name: spec.shape for name, spec in specs.items()}, given)
         code.at(self._definition.at(sizes), specs).raise_fault(fault)
 
 

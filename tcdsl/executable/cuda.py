@@ -19,14 +19,15 @@ from tcdsl.errors import (
 )
 from tcdsl.executable.base import (
     Bound,
-    Bounds,
     Executable,
     Run,
     dump_stages,
     gaps_of,
+    integers_of,
     sizes_of_key,
 )
 from tcdsl.executable.faults import error_of
+from tcdsl.lang.size_class import Bounds
 from tcdsl.lang.types.head import Extents
 from tcdsl.options import Options
 from tcdsl.records import dataclass
@@ -139,14 +140,12 @@ class CudaExecutable(Executable):
         call = self._call_for(args)
         return super().runner(args) if call is None else call.run
 
-    def sized_calls(self, args: Sequence[Any]) -> SizedCalls | None:
-        """Return calls at any open sizes, where those like that on *args* can be made so."""
+    def sized_calls(self, args: Sequence[Any], *, is_dense: bool) -> SizedCalls | None:
         call = None if self._has_no_arrays or not self.bounds else self._call_for(args)
         if call is None or call.quick is None or why_not_sized(self, call) is not None:
             return None
         loaded = self.program.loaded(call.context)
-        sizes = self._extents.sizes
-        return SizedCalls(self, self._sized.definition, call.quick, loaded, sizes)
+        return SizedCalls(self, self._sized, call.quick, loaded, is_dense=is_dense)
 
     def fitted(self, args: Sequence[Any]) -> Sequence[Any]:
         return super().fitted(args) if self._call_for(args) is None else args
@@ -172,10 +171,7 @@ class CudaExecutable(Executable):
         run_on_host_arrays(loaded, arrays, written, c.outputs, integers)
 
     def _integers(self) -> list[int]:
-        return [
-            self._extents.sizes[name] if dim < 0 else self.specs[name].strides[dim]
-            for name, dim in self.program.manifest.integers
-        ]
+        return integers_of(self.program.manifest.integers, self._extents.sizes, self.specs)
 
     # --- the first call of a signature ---------------------------------------------------------
 

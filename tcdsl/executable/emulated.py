@@ -13,8 +13,9 @@ from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.emulator import EmulatedProgram, compile_emulated
 from tcdsl.emulator import build_identity as emulator_identity
-from tcdsl.executable.base import Bounds, Executable, dump_stages, gaps_of, sizes_of_key
+from tcdsl.executable.base import Executable, dump_stages, gaps_of, integers_of, sizes_of_key
 from tcdsl.executable.faults import error_of
+from tcdsl.lang.size_class import Bounds
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, as_numpy
 from tcdsl.runtime.cache import default_cache, key_of
@@ -89,10 +90,7 @@ class EmulatedExecutable(Executable):
             raise error_of(c, self.program.source.sites, fault, self.specs)
 
     def _integers(self) -> list[int]:
-        return [
-            self.special.sizes[name] if dim < 0 else self.specs[name].strides[dim]
-            for name, dim in self.program.source.integers
-        ]
+        return integers_of(self.program.source.integers, self.special.sizes, self.specs)
 
 
 def emulated_executable(

@@ -5,6 +5,7 @@ from dataclasses import field
 
 from tcdsl.lang.comprehension import Comprehension
 from tcdsl.lang.ranges.open_sizes import AnySpecialisation
+from tcdsl.lang.size_class import SizeClass
 from tcdsl.options import Options
 from tcdsl.records import dataclass
 
@@ -17,8 +18,8 @@ class Request:
 
     *strides* are in elements, of the arguments that are not dense and row-major (None: open).
     *alignments* are bytes of which arguments' pointers are multiples; on a GPU 16 for others.
-    *opened* are the sizes whose values a call gives: the least and the greatest that the code has
-    to serve, or None for all values.
+    *opened* are the sizes whose values a call gives: the class that the code has to serve, or None
+    for all values.
     """
 
     comprehension: Comprehension
@@ -26,7 +27,7 @@ class Request:
     strides: Strides = field(default_factory=dict)
     options: Options = field(default_factory=Options)
     alignments: Mapping[str, int] = field(default_factory=dict)
-    opened: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
+    opened: Mapping[str, SizeClass | None] = field(default_factory=dict)
 
 
 __all__ = ["Request", "Strides"]

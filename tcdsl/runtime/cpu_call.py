@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from tcdsl.lang.types.dtypes import DType
 from tcdsl.runtime.arguments import allocate, deliver
-from tcdsl.runtime.arrays import row_major
+from tcdsl.runtime.arrays import WIDEST_ACCESS, row_major
 from tcdsl.runtime.cpu import CpuProgram
 from tcdsl.runtime.host_products import require_multiplied
 from tcdsl.runtime.launch import Fault, FaultRecord
@@ -34,7 +34,7 @@ class CpuCall(WarmCall):
     """Calls of one signature, whose arguments are tensors that the code reads in place."""
 
     __slots__ = (
-        "_function", "_give_back", "_has_products", "_is_single", "_makers", "_pack",
+        "_function", "_give_back", "_has_products", "_is_single", "_makers", "_order", "_pack",
         "_raise_fault", "_select", "_slowly", "_take", "_values",
     )  # fmt: skip
 
@@ -52,6 +52,7 @@ class CpuCall(WarmCall):
         self._values = program.integers
         self._makers = [maker_of(dtype, name)(shape) for name, shape, dtype in outputs]
         self._is_single = len(outputs) == 1
+        self._order = order
         is_as_given = list(order) == list(range(len(order)))
         # None: they are as they come, which is nearly always so.
         self._select = None if is_as_given or len(order) < 2 else itemgetter(*order)
@@ -88,6 +89,63 @@ class CpuCall(WarmCall):
         if is_faulty:
             self._raise_fault(Fault(*record))
         return results[0] if self._is_single else tuple(results)
+
+    def unrolled(
+        self, count: int, checked: Callable[[Sequence[Any]], Any], *, is_listed: bool
+    ) -> Callable[..., Any]:
+        """Return the call of *count* tensors as a function of its own, without loops or frames::
+
+            def call(x0, x1):
+                a0 = x0.data_ptr()
+                a1 = x1.data_ptr()
+                if (a0 | a1) & 63: return checked((x0, x1))
+                r0 = make0()
+                record = records.pop() if records else new_record()
+                if function(pack(a0, a1, r0.data_ptr()), values, record): ...
+                records.append(record)
+                return r0
+
+        :arg checked: what calls are left to where a tensor is not aligned.
+        :arg is_listed: one result is in a tuple, too.
+        """
+        inputs = [f"x{n}" for n in range(count)]
+        results = [f"r{n}" for n in range(len(self._makers))]
+        places = [f"a{n}" for n in range(count)]
+        every = [*places, *(f"{name}.data_ptr()" for name in results)]
+        pointers = ", ".join(every[position] for position in self._order)
+        more = ", workspace.address" if self._take is not None else ""
+        lines = [
+            *(f"{a} = {x}.data_ptr()" for a, x in zip(places, inputs, strict=True)),
+            *([f"if ({' | '.join(places)}) & {WIDEST_ACCESS - 1}:"] if places else []),
+            *([f"    return checked(({', '.join(inputs)},))"] if places else []),
+            *(f"{name} = make{n}()" for n, name in enumerate(results)),
+            *(["workspace = take()"] if more else []),
+            "try:",
+            "    record = records.pop()",
+            "except IndexError:",
+            "    record = new_record()",
+            *(["try:"] if more else ["if True:"]),
+            f"    if function(pack({pointers}{more}), values, record):",
+            "        raise_fault(fault(*record))",
+            *(["finally:", "    give_back(workspace)"] if more else []),
+            "records.append(record)",
+            *(["require_multiplied()"] if self._has_products else []),
+            f"return {results[0]}"
+            if self._is_single and not is_listed
+            else f"return ({', '.join(results)},)",
+        ]
+        body = "".join(f"    {line}\n" for line in lines)
+        known: dict[str, Any] = {
+            "IndexError": IndexError, "checked": checked, "take": self._take,
+            "give_back": self._give_back, "records": [], "new_record": FaultRecord,
+            "function": self._function, "pack": self._pack, "values": self._values,
+            "raise_fault": self._raise_fault, "fault": Fault,
+            "require_multiplied": require_multiplied, "__builtins__": {},
+            **{f"make{n}": make for n, make in enumerate(self._makers)},
+        }  # fmt: skip
+        exec(f"def call({', '.join(inputs)}):\n{body}", known)
+        found: Callable[..., Any] = known["call"]
+        return found
 
 
 def maker_of(dtype: DType, name: str) -> Callable[[tuple[int, ...]], Maker]:

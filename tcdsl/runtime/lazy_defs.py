@@ -114,10 +114,10 @@ class LazyDef:
     def of_extents(
         self, extents: OpenExtents, integers: Sequence[str]
     ) -> Callable[[Shapes], tuple[tuple[int, ...], Shapes] | None]:
-        """Return ``shapes -> (the sizes integers, the shape of each output)``.
+        """Return ``shapes -> (the values of integers, the shape of each output)``.
 
-        None where the guard of *extents* or a precondition does not hold.  It is not for deferred
-        defs, whose sizes are never open.
+        *integers* are texts like those of *extents*.  None where its guard or a precondition does
+        not hold.  It is not for deferred defs, whose sizes are never open.
         """
         outputs = self.head.outputs
         return self._specialiser.of_values(extents.values, extents.guard, integers, outputs)

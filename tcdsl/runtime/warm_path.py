@@ -8,7 +8,7 @@ its arguments :func:`is_direct`; if so, a later call needs only their :func:`poi
 
 import ctypes
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -41,12 +41,28 @@ def signature(args: Sequence[object]) -> tuple[Hashable, ...]:
     return tuple(key)
 
 
+def with_sizes(signed: tuple[Hashable, ...], sizes: Iterable[int]) -> tuple[Hashable, ...]:
+    """Return the signature of a call with the *sizes* that it gives, like extents, at its end."""
+    return (*signed, *[((size,), "size") for size in sizes])
+
+
 def output_signature(x: object) -> Hashable:
     """Return a key of all that makes *x* fit for an output or not; None: it has to be looked at."""
     sign = _signers.get(type(x))
     if sign is None:
         return None
     return sign(x), getattr(x, "requires_grad", False)
+
+
+def output_form(signed: Any) -> Hashable:
+    """Return what is equal of :func:`output_signature` for dense arrays of other extents.
+
+    None where they have to be looked at.
+    """
+    if signed is None or type(signed[0]) is not tuple:
+        return None
+    entry, records_gradient = signed
+    return _asked_for_gaps(entry), records_gradient
 
 
 def form_of(key: Sequence[Any]) -> tuple[Hashable, ...] | None:
@@ -70,7 +86,7 @@ def is_dense(form: Sequence[Any]) -> bool:
 
 
 def shapes_of(key: Sequence[Any]) -> list[tuple[int, ...]]:
-    """Return the extents of the arguments, of a *key* that has a form."""
+    """Return the extents of the arguments, of a *key* that has a form; sizes are the last."""
     return [shape for shape, _ in key[0]]
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tcdsl.costmodel.chip import WARP, Chip
-from tcdsl.costmodel.locality import array_strides, stride_divisors
+from tcdsl.costmodel.locality import stride_divisors
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
 from tcdsl.poly.scop import Array
 from tcdsl.records import dataclass
@@ -170,10 +170,9 @@ def why_no_box(array: Array) -> str | None:
     """Return why no copies of whole boxes bring *array*, or None."""
     if array.rank > BOX_RANK:
         return f"{array.name} has too many dimensions"
-    plain = (*array.origin, *(array.strides or array.shape[1:]))
-    if any(not isinstance(n, int) for n in plain):
+    if any(not isinstance(n, int) for n in (*array.origin, *(array.strides or ()))):
         return f"{array.name} has no plain strides"
-    *strides, _ = (n * array.dtype.size_bytes for n in array_strides(array))
+    *strides, _ = (n * array.dtype.size_bytes for n in stride_divisors(array))
     if any(n <= 0 or n % BOX_BYTES for n in strides):
         return f"strides of {array.name} are no multiples of {BOX_BYTES} bytes"
     return None

@@ -169,7 +169,11 @@ class _Builder:
         return dim_bounds(product.domain, product.indices.index(index), scop.context)[1]
 
     def _step(self) -> Level:
-        """Return the loop over steps of the terms, for each value of the other indices."""
+        """Return the loop over steps of the terms, for each value of the other indices.
+
+        Of an open number of terms, all other values for each step: there is no gap between those
+        that there are.
+        """
         names = self.form.scop.by_name[self.lead].indices
         position = names.index(self.classes.term.name)
         count = self.size // self.tiles.step
@@ -180,9 +184,10 @@ class _Builder:
         if steps is None:
             return Level(LoopKind.SERIAL, terms, count)
         slow = Coordinate(names.index(steps.name))
-        return Level(
-            LoopKind.SERIAL, AffineCoordinate(((count, slow), (1, terms))), count * steps.extent
-        )
+        turns = ((steps.extent, terms), (1, slow)) if self.classes.term.size else (
+            (count, slow), (1, terms)
+        )  # fmt: skip
+        return Level(LoopKind.SERIAL, AffineCoordinate(turns), count * steps.extent)
 
     def _blocks(self) -> list[dict[str, Level]]:
         form, classes = self.form, self.classes

@@ -119,7 +119,6 @@ def _classes(problem: Problem, *, is_flat: bool) -> Classes | None:
     factors = factors_of(statement)
     if factors is None or why_not_whole(statement) is not None:
         return None
-    sizes = open_ends(statement)
     extents = dict(zip(statement.indices, shape.extents, strict=True))
     mentioned = [factor.indices for factor in factors]
     reduced = [i for i, r in _roles(shape) if r is Role.REDUCED]
@@ -146,24 +145,43 @@ def _classes(problem: Problem, *, is_flat: bool) -> Classes | None:
     last = several[-1]
     is_apart = not is_flat and extents[last] >= LEAST_TERMS and any(s[last] == 1 for s in strides)
     others = [i for i in terms if i != last] if is_apart else []
-    rest = [i for i in parallel if i not in own[0] and i not in own[1]]
-    merged = (*sides, others, [last] if is_apart else terms, *([i] for i in rest))
-    if sizes is None or any(each > 1 for _, each in sizes.values()):  # of which none was tried
+    sizes = open_ends(statement)
+    if sizes is None:
         return None
+    cut = [_from_open(side, sizes, extents) for side in sides]
+    slower, sides = [i for one, _ in cut for i in one], [side for _, side in cut]
+    rest = [i for i in parallel if (i not in own[0] and i not in own[1]) or i in slower]
+    merged = (*sides, others, [last] if is_apart else terms, *([i] for i in rest))
     if not all(_is_slowest(sizes, one, extents) for one in merged):
+        return None
+    if is_apart and last in sizes and any(i in sizes for i in others):  # steps would have gaps
         return None
     row, column = (merged_index(side, extents, taken, sizes) for side in sides)
     steps = merged_index(others, extents, taken, sizes) if others else None
     term = merged_index([last] if is_apart else terms, extents, taken, sizes)
     which = (1 - columns, columns)
+    divisors = {**extents, **{index: each for index, (_, each) in sizes.items()}}
     loaded = [
-        _loaded(factors[n], arrays[n], extents, (side, term))
+        _loaded(factors[n], arrays[n], (extents, divisors), (side, term))
         for n, side in zip(which, (row, column), strict=True)
     ]
     return Classes(
         tuple(merged_index([i], extents, taken, sizes) for i in rest), row, column,
         steps, term, which, (loaded[0], loaded[1]),
     )  # fmt: skip
+
+
+def _from_open(
+    side: Sequence[str], sizes: Collection[str], extents: Mapping[str, int]
+) -> tuple[list[str], list[str]]:
+    """Return *side* in two parts: what is slower than an index that ends at an open size, the rest.
+
+    A merged index has no digits of an open number of values but the slowest.
+    """
+    places = [n for n, index in enumerate(side) if index in sizes]
+    first = places[0] if places else 0
+    slower = [index for index in side[:first] if extents[index] > 1]
+    return slower, [index for index in side if index not in slower]
 
 
 def _is_slowest(sizes: Collection[str], side: Sequence[str], extents: Mapping[str, int]) -> bool:
@@ -190,14 +208,22 @@ def stride_of(array: Array, factor: Factor, index: str) -> int:
 
 
 def _loaded(
-    factor: Factor, array: Array, extents: Mapping[str, int], sides: tuple[Merged, Merged]
+    factor: Factor,
+    array: Array,
+    ends: tuple[Mapping[str, int], Mapping[str, int]],
+    sides: tuple[Merged, Merged],
 ) -> Loaded:
-    """Return how a tile of *factor* is filled; *sides*: its rows or columns, and the terms."""
+    """Return how a tile of *factor* is filled.
+
+    :arg ends: the most values of each index, and what divides their number.
+    :arg sides: its rows or columns, and the terms.
+    """
+    extents, divisors = ends
     near = [_apart(factor, array, extents, side) for side in sides]
     is_along = near[1] < near[0]
     side = sides[1] if is_along else sides[0]
     inner = next((i for i in reversed(side.indices) if extents[i] > 1), side.indices[-1])
-    return Loaded(is_along, vector_of_factor(factor, array, extents, inner), min(near))
+    return Loaded(is_along, vector_of_factor(factor, array, divisors, inner), min(near))
 
 
 def _apart(factor: Factor, array: Array, extents: Mapping[str, int], side: Merged) -> float:
@@ -206,8 +232,11 @@ def _apart(factor: Factor, array: Array, extents: Mapping[str, int], side: Merge
     return min((stride for stride in strides if stride), default=inf)
 
 
-def vector_of_factor(factor: Factor, array: Array, extents: Mapping[str, int], index: str) -> int:
-    """Return how many neighbours along *index* one copy moves."""
+def vector_of_factor(factor: Factor, array: Array, divisors: Mapping[str, int], index: str) -> int:
+    """Return how many neighbours along *index* one copy moves.
+
+    :arg divisors: what divides the extents of indices: themselves, unless a size is open.
+    """
     if array.skew is not None or any(not isinstance(s, int) for s in array.strides or ()):
         return 1
     plain = [
@@ -225,7 +254,7 @@ def vector_of_factor(factor: Factor, array: Array, extents: Mapping[str, int], i
         if s != Index(index) and greatest(size) != 1
     ]
     counts = [size // array.dtype.size_bytes for size in COPIES]
-    fitting = (n for n in counts if not (extents[index] % n or any(s % n for s in steps)))
+    fitting = (n for n in counts if not (divisors[index] % n or any(s % n for s in steps)))
     return next(fitting, 1)
 
 

@@ -293,7 +293,11 @@ def _steps(problem: Problem, product: Tensor) -> dict[str, Level]:
 
 
 def _step(problem: Problem, product: Tensor, own: Terms) -> Level:
-    """Return the loop over steps: tiles of the terms, for each value of the other indices."""
+    """Return the loop over steps: tiles of the terms, for each value of the other indices.
+
+    Of an open number of terms each tile has all values of the others: so that there is no gap
+    between the steps that there are.
+    """
     extents = problem.shapes[own.product].extents
     count = -(-(product.chunk or extents[own.term]) // product.tiles.step)
     terms = Coordinate(own.term, 0, product.tiles.step, count if product.chunk else 0)
@@ -301,10 +305,14 @@ def _step(problem: Problem, product: Tensor, own: Terms) -> Level:
         terms = Coordinate(own.term, 0, product.tiles.step * _chunks(problem, product))
     if not own.others:
         return Level(LoopKind.SERIAL, terms, count)
-    parts: list[tuple[int, AnyCoordinate]] = [(1, terms)]
-    for dim in reversed(own.others):
-        parts.insert(0, (count, Coordinate(dim)))
-        count *= extents[dim]
+    pieces = [(Coordinate(dim), extents[dim]) for dim in own.others]
+    is_open = problem.is_open({own.product: own.term})
+    pieces.insert(0 if is_open else len(pieces), (terms, count))
+    parts: list[tuple[int, AnyCoordinate]] = []
+    count = 1
+    for coordinate, extent in reversed(pieces):
+        parts.insert(0, (count, coordinate))
+        count *= extent
     return Level(LoopKind.SERIAL, AffineCoordinate(tuple(parts)), count)
 
 

@@ -12,6 +12,7 @@ from math import prod
 from tcdsl.costmodel.chip import Feature
 from tcdsl.costmodel.locality import array_strides, coefficient_of
 from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, Operator, walk
+from tcdsl.poly.isl_utils import divisor_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array
 from tcdsl.rewrites.scop.column_planes import is_planes, planes_of
@@ -210,8 +211,7 @@ def why_not_whole_rows(problem: Problem) -> str | None:
     for read in statement.reads:
         array = problem.scop.arrays[read.array]
         inner = next(d for d, i in enumerate(statement.indices) if Index(i) == read.subscripts[-1])
-        end = problem.end(problem.lead, inner)
-        if not isinstance(end, int) or end % vector_of(array):
+        if divisor_of(problem.end(problem.lead, inner)) % vector_of(array):
             return f"rows of {read.array} end inside of what a copy moves at once"
     return None
 

@@ -19,6 +19,7 @@ import torch
 
 from tcdsl.records import dataclass
 from tcdsl.runtime.arrays import WIDEST_ACCESS
+from tcdsl.runtime.cpu_call import CpuCall
 from tcdsl.runtime.imports import late_import
 from tcdsl.torch.family import Form
 
@@ -65,12 +66,7 @@ class DirectCall:
 
     def __call__(self, *tensors: Any) -> Any:
         run = self._run
-        if run is not None:
-            addresses = [x.data_ptr() for x in tensors]
-            if not reduce(or_, addresses, 0) & _MISALIGNED:
-                found = run(tensors, None, addresses)
-                return (found,) if self._is_listed else found
-        return self._checked(tensors)
+        return self._checked(tensors) if run is None else run(*tensors)
 
     def _checked(self, tensors: Sequence[Any]) -> Any:
         """Return the results of a call that is checked, and learn what it goes through."""
@@ -81,8 +77,25 @@ class DirectCall:
         is_plain = not any(x.is_neg() for x in tensors)
         if is_aligned and is_plain and _have(tensors, self._known.layouts):
             arguments = self._form.arguments(tensors, self._sizes)
-            self._run = self._form.function.warm_run(*arguments)
+            run = self._form.function.warm_run(*arguments)
+            if run is not None:
+                self._run = self._unlooped(run, len(tensors))
         return results if self._is_listed else found
+
+    def _unlooped(self, run: Callable[..., Any], count: int) -> Callable[..., Any]:
+        """Return *run*, of a warm path, on *count* tensors that are aligned; others are checked."""
+        call = getattr(run, "__self__", None)
+        if isinstance(call, CpuCall):
+            return call.unrolled(count, self._checked, is_listed=self._is_listed)
+
+        def on_a_device(*tensors: Any) -> Any:
+            addresses = [x.data_ptr() for x in tensors]
+            if reduce(or_, addresses, 0) & _MISALIGNED:
+                return self._checked(tensors)
+            found = run(tensors, None, addresses)
+            return (found,) if self._is_listed else found
+
+        return on_a_device
 
 
 def _have(tensors: Sequence[Any], layouts: Layouts) -> bool:

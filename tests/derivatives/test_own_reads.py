@@ -30,6 +30,10 @@ FORMS: dict[str, tuple[str, list[Any]]] = {
     "data of rows": ("def f(float64(N, M) y, int32(N) I) -> (y) { y(i, j) = y(I(i), j) * y(i, j) }", [(6, 3), AT]),
     "guarded data": ("def f(float64(N) x, int32(N) I) -> (y) { y(i) = x(i) * x(i)  y(i) = (I(i) < 4 ? y(I(i)) : x(i)) * x(i) }", [N, np.where(AT > 3, 9, AT)]),
     "data, twice": ("def f(float64(N) x, int32(N) I) -> (y) { y(i) = x(i) * x(i)  y(i) = y(I(i)) * y(I(i) / 2) * x(i) }", [N, AT]),
+    "data along rows": ("def f(float64(M, N) x, int32(N) I) -> (y) { y(b, i) = x(b, i) * x(b, i)  y(b, i) = y(b, I(i)) * x(b, i) }", [(3, 6), AT]),
+    "data along rows, some": ("def f(float64(M, N) x, int32(N) I) -> (y) { y(b, i) = x(b, i)  y(b, i) = (I(i) >= 0 ? y(b, I(i)) : 0.5) * x(b, i) }", [(3, 6), AT - 2]),
+    "data of both": ("def f(float64(M, N) x, int32(M) J, int32(N) I) -> (y) { y(b, i) = x(b, i)  y(b, i) = y(J(b), I(i)) * x(b, i) }", [(6, 6), AT, AT[::-1].copy()]),
+    "data of both, crossed": ("def f(float64(N, N) x, int32(N) J, int32(N) I) -> (y) { y(b, i) = x(b, i)  y(b, i) = y(J(i), I(b)) * x(b, i) }", [(6, 6), AT, AT[::-1].copy()]),
     "a fixed element": ("def f(float64(N) x) -> (y) { y(0) = x(0) * x(1)  y(i) = y(i - 1) * x(i) + y(0) where i in 1:N }", [N]),
     "a fixed element at the end": ("def f(float64(N) x) -> (y) { y(i) = x(i)  y(i) = y(i - 1) * x(i) + y(N - 1) where i in 1:N - 1 }", [N]),
     "a fixed element that changes": ("def f(float64(N) x) -> (y) { y(i) = x(i)  y(i) = y(i - 1) * x(i) + y(3) where i in 1:N }", [N]),
@@ -43,7 +47,13 @@ FORMS: dict[str, tuple[str, list[Any]]] = {
     "sums of pairs": ("def f(float64(N) x) -> (y) { y(i) = x(i)  y(i / 2) += y(i) * y(i) where i in 0:N }", [N]),
     "every second": ("def f(float64(N) y) -> (y) { y(2 * i) = y(N - 1 - i) * y(2 * i) where i in 0:(N + 1) / 2 }", [N]),
 }  # fmt: skip
-SCATTERED = ("data", "halves and neighbours", "summed over others")
+SCATTERED = (
+    "data",
+    "data along rows",
+    "data along rows, some",
+    "halves and neighbours",
+    "summed over others",
+)
 
 
 def draw(shapes: list[Any]) -> list[Any]:
@@ -81,6 +91,14 @@ def test_a_comparison_of_elements_decides_which_version_is_read() -> None:
     assert "N - 1 - i < i ? y_1(N - 1 - i) : y(N - 1 - i)" in tcdsl.jvp(f).source
     rows = tcdsl.define("def f(float(N, N) y) -> (y) { y(i, j) = y(j, i) * y(i, j) }").f
     assert "j < i || j == i && i < j ? y_1(j, i) : y(j, i)" in tcdsl.jvp(rows).source
+
+
+def test_a_scatter_of_rows_is_parallel_over_rows() -> None:
+    f = tcdsl.vjp(tcdsl.define(FORMS["data along rows"][0]).f)
+    assert "d_y_total(b, I(N - 1 - i)) += d_y_total(b, N - 1 - i) *" in f.source
+    specs = [tcdsl.spec((64, 40), "float64"), tcdsl.spec((40,), "int32")]
+    exe = f.compile(*specs, tcdsl.spec((64, 40), "float64"), target="emulate")
+    assert all(kernel["grid"] != (1, 1, 1) for kernel in exe.kernels)
 
 
 def test_a_scatter_runs_from_the_last_instance_on() -> None:

@@ -63,7 +63,10 @@ def tensor_map(scop: Scop, copy: Statement, sizes: Sequence[str], parts: int = 1
     lines = _lines_of(box)
     box = (*box[:lines], box[lines] // parts, *box[lines + 1 : -1], LINE_BYTES // element)
     dtype, counts = _type_of(scop, copy), _counts(array.shape[::-1], sizes)
-    return TensorMap(dtype, most[::-1], strides[::-1], box[::-1], counts)
+    has_open_rows = any(not isinstance(extent, int) for extent in array.shape[1:])
+    assert not has_open_rows or array.strides is None, "why_no_box"
+    own = element if has_open_rows else 0
+    return TensorMap(dtype, most[::-1], strides[::-1], box[::-1], counts, element=own)
 
 
 def _lines_of(box: Sequence[int]) -> int:

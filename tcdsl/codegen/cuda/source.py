@@ -7,7 +7,9 @@ before it differs (``device/cuda``, ``emulator/emulate.h``), and who launches it
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
+from itertools import accumulate, islice
 from math import prod
+from operator import mul
 from typing import Any
 
 from tcdsl.codegen.cuda.counts import (
@@ -59,7 +61,8 @@ class TensorMap:
 
     Lines of a box have 128 bytes, of which vectors of 16 change places (the swizzle of 128 bytes).
     With *corners*, lower and upper, a copy is of rows of pixels (im2col): of *box*, neighbours of a
-    pixel and pixels, each along a dimension a *step* after the one before.
+    pixel and pixels, each along a dimension a *step* after the one before.  Where rows have an open
+    length, strides are those of rows that lie together, of so many bytes an *element*.
     """
 
     dtype: str  # a type's name, or TFLOAT32
@@ -69,26 +72,33 @@ class TensorMap:
     counts: tuple[Counts, ...] = ()  # the sizes, where some are open: the others are the greatest
     corners: tuple[tuple[int, ...], ...] = ()  # of all dimensions but the first and the last
     steps: tuple[int, ...] = ()  # of the same
+    element: int = 0
 
     def at(self, integers: Sequence[int]) -> "TensorMap":
         """Return the map at the open sizes among *integers*: beyond them a box has zeros."""
         if not self.counts:
             return self
-        sizes = tuple(largest(counts, integers) for counts in self.counts)
-        return replace(self, sizes=sizes, counts=())
+        return self.of_sizes(tuple(largest(counts, integers) for counts in self.counts))
+
+    def of_sizes(self, sizes: tuple[int, ...]) -> "TensorMap":
+        """Return the map of an array of these *sizes*."""
+        rows = accumulate(sizes[:-1], mul, initial=self.element)
+        strides = tuple(islice(rows, 1, None)) if self.element else self.strides
+        return replace(self, sizes=sizes, strides=strides, counts=(), element=0)
 
     def to_json(self) -> list[Any]:
         counts = [[count.to_json() for count in own] for own in self.counts]
-        pixels = [[*map(list, self.corners), list(self.steps)]] if self.corners else []
-        return [self.dtype, list(self.sizes), list(self.strides), list(self.box), counts, *pixels]
+        pixels = [*map(list, self.corners), list(self.steps)] if self.corners else []
+        numbers = [list(self.sizes), list(self.strides), list(self.box)]
+        return [self.dtype, *numbers, counts, pixels, self.element]
 
     @classmethod
     def from_json(cls, data: Any) -> "TensorMap":
-        dtype, *numbers = data[:4]
+        dtype, *numbers, counts, pixels, element = data
         sizes, strides, box = (tuple(map(int, own)) for own in numbers)
-        read = (tuple(map(Count.from_json, own)) for own in data[4])
-        *corners, steps = (tuple(map(int, own)) for own in (data[5] if len(data) > 5 else [[]]))
-        return cls(str(dtype), sizes, strides, box, tuple(read), tuple(corners), steps)
+        read = tuple(tuple(map(Count.from_json, own)) for own in counts)
+        *corners, steps = (tuple(map(int, own)) for own in pixels or [[]])
+        return cls(str(dtype), sizes, strides, box, read, tuple(corners), steps, int(element))
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +412,7 @@ class CudaSource:
     launches: tuple[AnyLaunch, ...]
     workspace_bytes: int
     sites: tuple[Site, ...]  # by the number that a fault record has
-    integers: tuple[tuple[str, int], ...] = ()  # (open size, -1), or (tensor, dim): its stride
+    integers: tuple[tuple[str, int], ...] = ()  # (open size, -step), or (tensor, dim): its stride
     alignments: Mapping[str, int] = field(default_factory=dict)
     rooms: tuple[Room, ...] = ()  # of the workspace, where sizes are open
     # For each line of the text, the statement that it prints; not kept in the cache.

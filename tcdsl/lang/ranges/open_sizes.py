@@ -6,6 +6,12 @@
 The functions are ``[M] -> { [(...)] }``: the open sizes are isl's parameters, and have values
 nowhere; the others are constants.  So one comprehension has one meaning for all the open values,
 those that meet its preconditions.
+
+A size that is left open for multiples of a number is that number times a parameter:
+
+    K = 8 q from 264 to 1024  --->   k in [0, 8 q);  A: (7, 8 q);  context { 33 <= q <= 128 }
+
+so that strides, and where rows begin, are multiples of 8 by their form.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,14 +19,14 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Comprehension, Expr, Size, Specialisation
+from tcdsl.lang.comprehension import Binary, Comprehension, Const, Expr, Size, Specialisation
 from tcdsl.lang.ranges.affine import Builder, constant_value
 from tcdsl.lang.ranges.size_functions import set_to_expr, to_expr
 from tcdsl.lang.rewrite import substitute_sizes, substituted
+from tcdsl.lang.size_class import Bounds
 from tcdsl.records import dataclass
 
 Extent = int | isl.PwAff
-Bounds = Mapping[str, tuple[int, int]]  # size -> its least and its greatest value
 _UNBOUNDED: Bounds = {}
 
 
@@ -60,15 +66,20 @@ def leave_open(
     """Return *c* with the sizes *opened*, and its ranges and boxes as functions of those.
 
     :arg sizes: the values of all size symbols; those of the open ones do not matter.
-    :arg names: what each size is called from now on: isl prints the names of its parameters into C.
-    :arg bounds: the least and the greatest value of open sizes: the functions hold for these alone,
-        and so have greatest values.
+    :arg names: what each size is called from now on, of multiples the number of steps: isl prints
+        the names of its parameters into C.
+    :arg bounds: the classes of open sizes: the functions hold for these alone, and so have greatest
+        values.
     """
     if c.is_deferred:
         raise CannotOpenError("a product with an open size is no affine function")
     given = {names[name]: None if name in opened else sizes[name] for name in c.sizes}
     renamed: dict[str, Expr] = {old: Size(names[old]) for old in c.sizes if names[old] != old}
-    opener = _Opener(c, given, renamed, {names[name]: ends for name, ends in bounds.items()})
+    for name, each in bounds.items():
+        if each.step > 1:
+            size = Size(names[name])
+            renamed[name] = Binary("*", Const(each.step, size.dtype), size, size.dtype)
+    opener = _Opener(c, given, renamed, {names[name]: each for name, each in bounds.items()})
     special = OpenSpecialisation(
         given,
         tuple(
@@ -103,7 +114,7 @@ class _Opener:
         context = isl.Set.universe(space.params())
         kind = isl.dim_type.param
         for position, name in enumerate(params):
-            least, greatest = bounds.get(name, (0, None))
+            least, greatest = bounds[name].units if name in bounds else (0, None)
             context = context.lower_bound_val(kind, position, isl.Val(least))
             if greatest is not None:
                 context = context.upper_bound_val(kind, position, isl.Val(greatest))
@@ -130,11 +141,31 @@ class _Opener:
         return OpenRange(start, stop)
 
 
-def times(extent: Extent, factor: int) -> Extent:
-    """Return ``extent * factor``."""
-    if isinstance(extent, int):
-        return extent * factor
-    return extent.scale_val(isl.Val(factor)) if factor != 1 else extent
+def times(extent: Extent, *factors: Extent) -> Extent:
+    """Return the product, of whose factors one at most is a function of open sizes."""
+    number = 1
+    function: isl.PwAff | None = None
+    for factor in (extent, *factors):
+        if isinstance(factor, int):
+            number *= factor
+        else:
+            assert function is None, "the product of two open sizes is no affine function"
+            function = factor
+    if function is None or number == 0:
+        return number
+    return function if number == 1 else function.scale_val(isl.Val(number))
+
+
+def is_same_extent(one: Extent, other: Extent) -> bool:
+    """Return whether the two are equal for all values of the open sizes."""
+    if isinstance(one, int) or isinstance(other, int):
+        return isinstance(one, int) and isinstance(other, int) and one == other
+    return bool(one.is_equal(other))
+
+
+def is_range(own: "range | OpenRange", extent: Extent) -> bool:
+    """Return whether *own* is the range from 0 to below *extent*."""
+    return own.start == 0 and is_same_extent(own.stop, extent)
 
 
 def context_of(special: AnySpecialisation) -> isl.Set:

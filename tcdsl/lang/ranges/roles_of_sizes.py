@@ -1,12 +1,18 @@
 """What a size is the extent of: which kernels depend on its value.
 
-    C(m,n) +=! A(m,k) * B(k,n)     K is reduced
+    C(m,n) +=! A(m,k) * B(k,n)     K is reduced; K and N are the lengths of rows
 
-Blocks share a reduced range in chunks, or keep it, and how they do is chosen for its length.
+Blocks share a reduced range in chunks, or keep it, and how they do is chosen for its length.  Of
+what rows' lengths are multiples strides are, and so are the places at which vectors may begin.
 """
 
+from collections.abc import Collection, Mapping
+from math import gcd
+
 from tcdsl.lang.comprehension import Comprehension
-from tcdsl.lang.ranges.size_functions import involved_sizes
+from tcdsl.lang.ranges.size_functions import evaluate, involved_sizes
+
+VECTOR_BYTES = 16
 
 
 def reduced_sizes(c: Comprehension) -> frozenset[str]:
@@ -17,3 +23,25 @@ def reduced_sizes(c: Comprehension) -> frozenset[str]:
             for ranges in statement.ranges[statement.n_left :]:
                 found |= set(involved_sizes(*ranges))
     return frozenset(found)
+
+
+def steps_of(c: Comprehension, sizes: Mapping[str, int], opened: Collection[str]) -> dict[str, int]:
+    """Return of what each size of *opened* had better be a multiple, where that is more than 1.
+
+    All strides that depend on it then are multiples of 16 bytes, or of what has fewer:
+
+        float32(M, N) x, N open              N % 4
+        float16(M, N, 4) x, N open           N % 2
+        float32(M, N, 56) x, N open          nothing: the stride of m is 56 N
+
+    :arg sizes: the values of all sizes.
+    """
+    found: dict[str, int] = {}
+    for tensor in c.tensors.values():
+        step = max(1, VECTOR_BYTES // tensor.dtype.size_bytes)
+        for extent in reversed(tensor.extents[1:]):
+            names = [name for name in involved_sizes(extent) if name in opened]
+            for name in names:
+                found[name] = max(step, found.get(name, 1))
+            step = 1 if names else step // gcd(step, evaluate(extent, sizes))
+    return {name: step for name, step in found.items() if step > 1}

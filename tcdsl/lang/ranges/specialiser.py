@@ -87,11 +87,12 @@ class Specialiser:
     def of_values(
         self, values: Mapping[str, str], guard: str, integers: Sequence[str], names: Sequence[str]
     ) -> Evaluator:
-        """Return ``s -> (the sizes integers, the shapes of the tensors names)``, two tuples.
+        """Return ``s -> (integers, the shapes of the tensors names)``, two tuples.
 
         None where *guard* or a precondition does not hold.
 
-        :arg values: the text of each size's value, as *guard* an expression of what ``s`` is.
+        :arg values: the text of each size's value, as *guard* and *integers* an expression of what
+            ``s`` is.
         """
         c = self._comprehension
         with ISL_LOCK:
@@ -99,7 +100,7 @@ class Specialiser:
             shapes = [_tuple_text(c.tensors[name].extents, values) for name in names]
         if narrowings(c):  # they depend on the ranges of indices
             holds.append(f"fits({_tuple_of(values[name] for name in c.sizes)})")
-        found = f"({_tuple_of(values[name] for name in integers)}, {_tuple_of(shapes)})"
+        found = f"({_tuple_of(integers)}, {_tuple_of(shapes)})"
         text = f"{found} if {' and '.join((guard, *holds))} else None"
         return evaluator(text, "s", fits=self._fits)
 

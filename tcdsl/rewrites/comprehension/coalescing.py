@@ -24,7 +24,7 @@ doi:10.1145/3559009.3569656), which does the same before scheduling, for isl avo
 from collections.abc import Iterator
 
 from tcdsl.lang.comprehension import Comprehension, Expr, Index, Statement
-from tcdsl.lang.ranges.open_sizes import AnySpecialisation
+from tcdsl.lang.ranges.open_sizes import AnySpecialisation, Extent, is_range, is_same_extent
 from tcdsl.rewrites.comprehension.merging import (
     AnyRanges,
     Coalesced,
@@ -67,14 +67,17 @@ def mergeable_pairs(c: Comprehension, special: AnySpecialisation, strides: Strid
 
 
 def _is_contiguous(name: str, p: int, special: AnySpecialisation, strides: Strides) -> bool:
-    """Return whether p and p + 1 are contiguous; never across an open extent or stride.
+    """Return whether p and p + 1 are contiguous; never across an open stride.
 
-    The product of two open sizes would be no affine function of them.
+    An open extent may be the inner one where those before it are numbers: the product of two open
+    sizes would be no affine function of them.
     """
-    inner = special.shapes[name][p + 1]
-    if not isinstance(inner, int) or special.origins[name][p + 1] != 0:
+    *before, inner = special.shapes[name][: p + 2]
+    origin, steps = special.origins[name][p + 1], strides.get(name)
+    if not isinstance(origin, int) or origin != 0:
         return False
-    steps = strides.get(name)
+    if not isinstance(inner, int):
+        return steps is None and all(isinstance(extent, int) for extent in before)
     if steps is None:
         return True
     outer_step, step = steps[p], steps[p + 1]
@@ -106,12 +109,12 @@ class _Uses:
             return False
         (a, far), b = first, second.name
         extent = self.special.shapes[tensor][p + 1]
-        assert isinstance(extent, int), "dimensions do not merge over an open extent"
         if far and not self._may_be_far(tensor, p, extent):
             return False
-        if a == b or {a, b} & self.elsewhere or self.ranges[b] != range(extent):
+        if a == b or {a, b} & self.elsewhere or not is_range(self.ranges[b], extent):
             return False
-        if any({a, b} & {run[0], run[1]} and run != (a, b, extent) for run in self.runs):
+        own = (a, b, extent if isinstance(extent, int) else 0)
+        if any({a, b} & {run[0], run[1]} and run != own for run in self.runs):
             return False
         left = self.statement.left
         if (a in left) != (b in left) or not self._keeps_order(a, b):
@@ -123,10 +126,11 @@ class _Uses:
             if (near := near_index(subscript)) is not None and near[0] in (a, b)
         )
 
-    def _may_be_far(self, tensor: str, p: int, extent: int) -> bool:
+    def _may_be_far(self, tensor: str, p: int, extent: Extent) -> bool:
         """Return whether the outer one of p and p + 1 may have a number beside it."""
         is_innermost = p + 2 == len(self.special.shapes[tensor])
-        return is_innermost and extent < SHORT and tensor != self.statement.target
+        is_short = isinstance(extent, int) and extent < SHORT
+        return is_innermost and is_short and tensor != self.statement.target
 
     def _keeps_order(self, a: str, b: str) -> bool:
         """Return whether merging keeps the order of instances, which matters to a recurrence."""
@@ -145,7 +149,7 @@ class _Uses:
         place: int,
         subscripts: tuple[Expr, ...],
         names: tuple[str, str],
-        extent: int,
+        extent: Extent,
         pairs: set[Pair],
     ) -> bool:
         """Return whether an occurrence of a or b is half of a mergeable pair (a, b)."""
@@ -158,8 +162,8 @@ class _Uses:
         first, second = near_index(subscripts[p]), subscripts[p + 1]
         if first is None or not isinstance(second, Index):
             return False
-        same_extent = self.special.shapes[tensor][p + 1] == extent
-        return (first[0], second.name) == (a, b) and same_extent
+        is_same = is_same_extent(self.special.shapes[tensor][p + 1], extent)
+        return (first[0], second.name) == (a, b) and is_same
 
 
 def _groups(rank: int, name: str, pairs: set[Pair]) -> Groups:

@@ -200,7 +200,7 @@ def _names_outside_loads(expr: Expr) -> Iterator[str]:
 def _merge_special(
     special: AnySpecialisation, ranges: tuple[AnyRanges, ...], merged: Mapping[str, Groups]
 ) -> AnySpecialisation:
-    """Return *special* over the merged views; only a group's first dimension may be open."""
+    """Return *special* over the merged views; one dimension of a group may be open."""
     if isinstance(special, OpenSpecialisation):
         return replace(
             special,
@@ -227,9 +227,7 @@ def _scaled(
     first: tuple[Extent, ...], shape: tuple[Extent, ...], groups: Groups
 ) -> tuple[Extent, ...]:
     """Return, for each group, its first dimension's value times the other extents."""
-    return tuple(
-        times(first[g[0]], prod(e for d in g[1:] if isinstance(e := shape[d], int))) for g in groups
-    )
+    return tuple(times(first[g[0]], *(shape[d] for d in g[1:])) for g in groups)
 
 
 def _merge_tensor(tensor: Tensor, groups: Groups) -> Tensor:
@@ -279,9 +277,8 @@ def _merge_statement(
 
     new_ranges = {n: r for n, r in ranges.items() if n not in swallowed and n not in lasts}
     for chain, name in names.items():
-        inner = [ranges[index] for index in chain[1:]]
-        size = prod(len(r) for r in inner if isinstance(r, range))
-        new_ranges[name] = _scaled_range(ranges[chain[0]], size)
+        inner = [ranges[index].stop for index in chain[1:]]  # they begin at 0
+        new_ranges[name] = _scaled_range(ranges[chain[0]], times(1, *inner))
     left, reduced = renamed(statement.left), renamed(statement.reduced)
     subscripts = tuple(rewrite(s, change) for s in statement.subscripts)
     return replace(
@@ -303,8 +300,8 @@ def _merge_statement(
     ), {n: new_ranges[n] for n in left + reduced}, {n: old for old, n in names.items()}  # fmt: skip
 
 
-def _scaled_range(outer: range | OpenRange, size: int) -> range | OpenRange:
-    if isinstance(outer, range):
+def _scaled_range(outer: range | OpenRange, size: Extent) -> range | OpenRange:
+    if isinstance(outer, range) and isinstance(size, int):
         return range(outer.start * size, outer.stop * size)
     return OpenRange(times(outer.start, size), times(outer.stop, size))
 

@@ -6,7 +6,6 @@ each array that a kernel is called on; the last ones are kept.
 
 import ctypes
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 
 from tcdsl.codegen.cuda.counts import largest
 from tcdsl.codegen.cuda.source import TFLOAT32, TensorMap
@@ -46,7 +45,7 @@ class MapEncoder:
         key = address, sizes
         found = self._known.get(key)
         if found is None:
-            found = self._learnt(key, replace(self._map, sizes=sizes, counts=()), address)
+            found = self._learnt(key, self._map.of_sizes(sizes), address)
         return found
 
     def _learnt(self, key: Hashable, map_: TensorMap, address: int) -> bytes:

@@ -93,9 +93,9 @@ class QuickCall(WarmCall):
         self.pointers = library.pointers
         arrays = [n for n, o in enumerate(operands) if not o.spec.is_number]
         self._arrays = selector(arrays)
-        self._first = arrays[0] if arrays else None
-        self._maker_of, self._makers = outputs.maker_of, outputs.makers
-        self._fitting = outputs.fitting
+        self.first = arrays[0] if arrays else None
+        self.maker_of, self._makers = outputs.maker_of, outputs.makers
+        self.fitting = outputs.fitting
         self.may_be_fresh = not outputs.results.needed and not any(o.is_updated for o in operands)
         self._outputs = [
             (output.spec.size_bytes, _reaches(operands, output.name)) for output in outputs.outputs
@@ -144,11 +144,6 @@ class QuickCall(WarmCall):
                 return True
         return False
 
-    def fresh(self, args: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> list[Any]:
-        """Return new results of *shapes*."""
-        like = None if self._first is None else args[self._first]
-        return [make(shape)(like) for make, shape in zip(self._maker_of, shapes)]  # noqa: B905
-
     def with_numbers(
         self, args: Sequence[Any], stream: int, run: Callable[[list[int]], Any]
     ) -> Any:
@@ -175,11 +170,11 @@ class QuickCall(WarmCall):
         if out is None:
             if not self.may_be_fresh:
                 return MISSING
-            like = None if self._first is None else args[self._first]
+            like = None if self.first is None else args[self.first]
             objects: Sequence[Any] = [make(like) for make in self._makers]
         else:
             objects = out if type(out) is tuple else (out,)
-            fitting = self._fitting
+            fitting = self.fitting
             if len(objects) != len(fitting):
                 return MISSING
             for position, x in enumerate(objects):

@@ -57,7 +57,8 @@ class Step:
         self.launch_kernel: Callable[..., None] = function._launch_kernel
         self.format = struct.Struct("=" + formats)
         self.encoders = _encoders(launch)
-        self.shape_at = launch.shape_function()
+        self._shape_function = launch.shape_function()
+        self._last: tuple[Sequence[int], tuple[Dim3, int]] = (), (self.grid, self.shared)
         self.positions = tuple(positions)
         self.select = selector(positions)
 
@@ -70,6 +71,13 @@ class Step:
         if self.encoders and launch.has_open_maps:
             found.encoders = _encoders(launch.at(integers))
         return found
+
+    def shape_at(self, integers: Sequence[int]) -> tuple[Dim3, int]:
+        """Return the grid and the bytes of shared memory, of the same *integers* again the last."""
+        last = self._last
+        if last[0] is not integers:
+            self._last = last = integers, self._shape_function(integers)
+        return last[1]
 
     @property
     def needs_driver(self) -> bool:

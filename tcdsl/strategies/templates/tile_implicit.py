@@ -37,6 +37,7 @@ from tcdsl.strategies.implicit_product import (
     Classes,
     classes_of,
     factors_of,
+    flat_classes_of,
     why_not_named,
 )
 from tcdsl.strategies.implicit_threads import why_not_on_threads, work_on_threads
@@ -279,6 +280,8 @@ def _swath_in_turn(problem: Problem, config: ProductConfig) -> int:
 
 def _chunks(problem: Problem, config: ProductConfig) -> Iterator[int]:
     """Yield how many blocks may share the terms: as many as fill the chip some times over."""
+    if flat_classes_of(problem) is None:  # an open size ends an index that would not be the slowest
+        return
     classes = classes_for(problem, 2)
     tiles = _tiles(classes, config)
     if sum(n > 1 for n in (*_counts(classes, config), *(b.extent for b in classes.batches))) > 2:

@@ -148,15 +148,88 @@ def test_results_are_given_at_new_sizes(
     f: Any, gpuarray: Make, fake: Any, full_calls: list[Any]
 ) -> None:
     f(gpuarray(array(17)), options=OPTIONS)
-    for size in (20, 100):
+    for size in (20, 60, 33, 20):
         x, y = gpuarray(array(size)), gpuarray(np.zeros((size, 3), "f4"))
-        for _ in range(3):  # the first of a size is made in full, for it looks at what is given
+        for _ in range(3):  # the first of a class is made in full, for it looks at what is given
             assert f(x, out=y, options=OPTIONS) is y
         np.testing.assert_array_equal(y.get(), 2 * array(size))
+    assert full_calls == [(17, 3), (20, 3)]
+    for size in (20, 60, 100):
+        x = gpuarray(array(size))
         np.testing.assert_array_equal(f(x, out=x, options=OPTIONS).get(), 2 * array(size))
         with pytest.raises(tcdsl.ShapeError):
             f(x, out=gpuarray(np.zeros((size + 1, 3), "f4")), options=OPTIONS)
-    assert full_calls == [(17, 3), (20, 3), (100, 3)]
+    assert full_calls == [(17, 3), (20, 3), (60, 3), (100, 3)]
+
+
+def test_given_results_that_share_memory_go_the_long_way(
+    f: Any, gpuarray: Make, full_calls: list[Any]
+) -> None:
+    """They are refused, or computed elsewhere and copied."""
+    f(gpuarray(array(20)), out=gpuarray(np.zeros((20, 3), "f4")), options=OPTIONS)
+    whole = gpuarray(array(60))
+    kind, inner = type(whole), whole.gpudata
+    x, y = (kind((n, 3), whole.dtype, gpudata=inner) for n in (40, 40))
+    np.testing.assert_array_equal(f(x, out=y, options=OPTIONS).get(), 2 * array(40))
+    assert full_calls == [(20, 3), (40, 3)]
+
+
+def test_arrays_with_gaps_have_new_sizes_too(
+    compiles: Make, at: Make, gpuarray: Make, full_calls: list[Any]
+) -> None:
+    x, y = (Parameter(f"float *{name}", ParameterKind.ARRAY, name) for name in "xy")
+    integers = [Parameter(f"int64_t {n}", ParameterKind.INTEGER, n, k) for k, n in enumerate("Bs")]
+    launch = Launch("tc_k0", (64, 1, 1), (32, 1, 1), 0, (x, y, *integers), "S0")
+
+    def kernel(values: list[int]) -> None:
+        own, to, rows, stride = values
+        lines = at(own, "f4", stride * rows).reshape(rows, stride)
+        at(to, "f4", 3 * rows).reshape(rows, 3)[:] = 2 * lines[:, :3]
+
+    compiles(CudaSource("", frozenset(), (launch,), 0, (), (("B", -1), ("x", 0))), kernel)
+    f = tcdsl.define(DOUBLE).f
+
+    def part_of(data: np.ndarray[Any, Any]) -> Any:
+        whole, stride = gpuarray(data), data.strides[0]
+        shape = (len(data), 3)
+        return type(whole)(shape, whole.dtype, gpudata=whole.gpudata, strides=(stride, 4))
+
+    exe = f.compile(part_of(np.zeros((17, 5), "f4")), options=OPTIONS)
+    for call in (lambda x: f(x, options=OPTIONS), exe):
+        full_calls.clear()
+        for rows, stride in ((17, 5), (20, 5), (64, 5), (30, 7), (31, 7), (1, 7), (1, 7)):
+            data = np.arange(rows * stride, dtype="f4").reshape(rows, stride)
+            np.testing.assert_array_equal(call(part_of(data)).get(), 2 * data[:, :3])
+        # A row has no stride, and is of another class.
+        assert full_calls[:2] == [(17, 3), (30, 3)] and {*full_calls[2:]} <= {(1, 3)}
+
+
+def test_sizes_among_the_arguments_may_be_new(
+    compiles: Make, at: Make, gpuarray: Make, full_calls: list[Any]
+) -> None:
+    x, y = (Parameter(f"float *{name}", ParameterKind.ARRAY, name) for name in "xy")
+    sizes = [Parameter(f"int64_t {n}", ParameterKind.INTEGER, n, k) for k, n in enumerate("BC")]
+    launch = Launch("tc_k0", (64, 1, 1), (32, 1, 1), 0, (x, y, *sizes), "S0")
+
+    def kernel(values: list[int]) -> None:
+        own, to, rows, columns = values
+        result = at(to, "f4", rows * columns).reshape(rows, columns)
+        result[:] = at(own, "f4", rows)[:, None] + np.arange(columns)
+
+    compiles(CudaSource("", frozenset(), (launch,), 0, (), (("B", -1), ("C", -4))), kernel)
+    text = "def f(float(B) x, size C) -> (y) { y(b,c) = x(b) + c where c in 0:C }"
+    options = tcdsl.Options(dynamic_sizes=("B", "C"))
+    f = tcdsl.define(text).f
+    exe = f.compile(gpuarray(np.zeros(17, "f4")), 8, options=options)
+    for call in (lambda *args: f(*args, options=options), exe):
+        full_calls.clear()
+        for rows, columns in ((17, 8), (20, 8), (20, 12), (64, 16)):
+            own = np.arange(rows, dtype="f4")
+            found = call(gpuarray(own), columns).get()
+            assert found.shape == (rows, columns)
+            wanted = own[:, None] + np.arange(columns // 4)  # C is given in steps of 4
+            np.testing.assert_array_equal(found.ravel()[: wanted.size], wanted.ravel())
+        assert full_calls == [(17, 8)]
 
 
 def test_parts_of_an_array_have_their_own_grids(f: Any, gpuarray: Make, fake: Any) -> None:
