@@ -3,20 +3,25 @@
     {a t b} {c d}         t is computed where it is read      --->   {a b} {c d}
     {a b} {c d}           r is computed apart, c reads it     --->   {a b} {r c d}
 
-A statement stays in its group.  A new one joins that of the statement that reads what it writes or,
-if it only stores, of the one that writes what it reads.  Legal iff the members of each group still
-share an axis (``schedule/fusion``), and dependences allow an order of the groups: else there are no
-such groups, and whoever asks begins anew.
+A statement stays in its group.  A new one joins that which writes what it reads and reads what it
+writes; else one that writes what it reads, whose values are at hand; else one of its readers.
+Legal iff the members of each group still share an axis (``schedule/fusion``), and dependences allow
+an order of the groups: else there are no such groups, and whoever asks begins anew.
+
+The groups that a search had reached when its time ran out are those of a plan likewise, each that
+is not legal as its members alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.plan.moves import in_order
+from tcdsl.plan.reached import Reached
 from tcdsl.plan.state import Evaluator
 from tcdsl.poly.scop import Scop, Statement
+from tcdsl.rewrites.scop.recomputation import without, writers_and_users
 from tcdsl.schedule.fusion import Group, leaders_of, shareable
 from tcdsl.strategies.gpu_grouping import Grouped, ungrouped
 
@@ -25,11 +30,10 @@ def carried(before: Grouped, scop: Scop, options: Options, gpu: Chip) -> Grouped
     """Return *scop*, which a rewrite has made of that of *before*, in its groups; None if none."""
     new = ungrouped(scop, options)
     known = Evaluator(new, options, gpu)
+    same = {group.members: group for group in before.groups if _is_same(before, new, group)}
     found: list[Group] = []
-    for names, group in zip(_members(before, new.scop), before.groups, strict=True):
-        if not names:
-            continue
-        whole = group if _is_same(before, new, group, names) else _whole(names, known)
+    for names in _members([group.members for group in before.groups], new.scop):
+        whole = same.get(names) or _whole(names, known)
         if whole is None:
             return None
         found.append(whole)
@@ -41,47 +45,73 @@ def carried(before: Grouped, scop: Scop, options: Options, gpu: Chip) -> Grouped
     return replace(new, groups=ordered, refused=refused)
 
 
-def _members(before: Grouped, scop: Scop) -> list[tuple[str, ...]]:
-    """Return the statements of *scop* that each group of *before* has, in textual order."""
-    place = {name: n for n, group in enumerate(before.groups) for name in group.members}
+def in_groups_reached(reached: Reached, scop: Scop, options: Options, gpu: Chip) -> Grouped:
+    """Return *scop* in the groups that a search had *reached*, without the temporaries it left out.
+
+    Of what else it had rewritten, nothing is.
+    """
+    for array in sorted(scop.arrays.keys() - reached.arrays):
+        scop = without(scop, array) or scop
+    new = ungrouped(scop, options)
+    known = Evaluator(new, options, gpu)
+    found: list[Group] = []
+    for names in _members(reached.groups, new.scop):
+        whole = _whole(names, known)
+        found += [whole] if whole is not None else [_alone(name, known) for name in names]
+    ordered = in_order(found, known)
+    if ordered is None:
+        ordered = [_alone(name, known) for group in found for name in group.members]
+        ordered.sort(key=lambda group: new.scop.position(group.members[0]))
+    return replace(new, groups=ordered)
+
+
+def _members(groups: Sequence[Sequence[str]], scop: Scop) -> list[tuple[str, ...]]:
+    """Return the statements of *scop* that each of *groups* has by now, in textual order."""
+    place = {name: n for n, members in enumerate(groups) for name in members}
     leaders = leaders_of(scop)
     names = [s.name for s in scop.statements if s.name not in leaders]
     pending = [name for name in names if name not in place]
     while pending:  # one that others made for it comes after these
         for name in pending:
-            near = (other for other in _neighbours(scop, scop.by_name[name]) if other in place)
-            if (neighbour := next(near, None)) is not None:
-                place[name] = place[neighbour]
+            if (near := _nearest(scop, scop.by_name[name], leaders, place)) is not None:
+                place[name] = near
                 pending.remove(name)
                 break
-        else:
-            raise AssertionError(f"{pending[0]} has nothing to do with any other statement")
-    found: list[list[str]] = [[] for _ in before.groups]
+        else:  # it has nothing to do with any of them
+            place[pending.pop(0)] = len(groups) + len(place)
+    found: dict[int, list[str]] = {}
     for name in names:
-        found[place[name]].append(name)
-    return [tuple(names) for names in found]
+        found.setdefault(place[name], []).append(name)
+    return [tuple(found[number]) for number in sorted(found)]
 
 
-def _neighbours(scop: Scop, statement: Statement) -> Sequence[str]:
-    """Return the statements that read what *statement* writes, then those that write its sources.
+def _nearest(
+    scop: Scop, statement: Statement, leaders: Mapping[str, str], place: Mapping[str, int]
+) -> int | None:
+    """Return the group in *place* that has most to do with *statement*, None if none has.
 
     An initialisation is where its updates are.
     """
-    leaders = leaders_of(scop)
-    readers = [s for s in scop.statements if any(r.array == statement.write.array for r in s.reads)]
-    sources = {read.array for read in statement.reads}
-    writers = [s for s in scop.statements if any(w.array in sources for w in s.writes)]
-    return [leaders.get(s.name, s.name) for s in (*readers, *writers)]
+    _, readers = writers_and_users(scop, statement.write.array)
+    writers = [w for read in statement.reads for w in writers_and_users(scop, read.array)[0]]
+    before, after = (
+        [place[name] for s in near if (name := leaders.get(s.name, s.name)) in place]
+        for near in (writers, readers)
+    )
+    return next((n for n in (*(n for n in after if n in before), *before, *after)), None)
 
 
-def _is_same(before: Grouped, new: Grouped, group: Group, names: Sequence[str]) -> bool:
-    """Return whether the rewrite has left *group* as it was."""
+def _is_same(before: Grouped, new: Grouped, group: Group) -> bool:
+    """Return whether the rewrite has left the members of *group* as they were."""
     own, other = before.scop.by_name, new.scop.by_name
-    return tuple(names) == group.members and all(own[name] is other[name] for name in names)
+    return all(own[name] is other.get(name) for name in group.members)
 
 
 def _whole(names: Sequence[str], known: Evaluator) -> Group | None:
     """Return the statements *names* as one group, None if they share no axis."""
-    of = known.grouped
-    parts = [shareable(of.scop.by_name[name], of.shapes[name]) for name in names]
+    parts = [_alone(name, known) for name in names]
     return parts[0] if len(parts) == 1 else known.joined(parts)
+
+
+def _alone(name: str, known: Evaluator) -> Group:
+    return shareable(known.grouped.scop.by_name[name], known.grouped.shapes[name])

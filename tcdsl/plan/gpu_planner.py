@@ -24,10 +24,11 @@ from tcdsl.costmodel.chip import VECTOR_BYTES, Chip
 from tcdsl.costmodel.skewing import why_not_skewed
 from tcdsl.costmodel.traffic import common_bytes
 from tcdsl.options import Options
-from tcdsl.plan.carried import carried
+from tcdsl.plan.carried import carried, in_groups_reached
 from tcdsl.plan.common_blocks import choices_in_common
 from tcdsl.plan.launches import Known, Part, launched
 from tcdsl.plan.library_rewrite import with_asked_calls
+from tcdsl.plan.reached import Reached
 from tcdsl.plan.regrouping import regroup, without_stored, without_temporary
 from tcdsl.plan.search import searched, with_rewrites
 from tcdsl.plan.state import Evaluator
@@ -73,30 +74,42 @@ SMALL = 16  # of the second-level cache, what a kernel may touch and leave it as
 BACKWARDS = "reversed block order: what the kernel before touched last is still in the cache"
 
 
-def plan_for_gpu(scop: Scop, options: Options, gpu: Chip, scheme: Scheme | None = None) -> Plan:
+def plan_for_gpu(
+    scop: Scop,
+    options: Options,
+    gpu: Chip,
+    scheme: Scheme | None = None,
+    reached: Reached | None = None,
+) -> Plan:
     """Return the plan of *scop* on *gpu*.
 
     :arg scheme: None for that of *options*.
+    :arg reached: the groups that a search had found; None: search.
     """
     scop = with_asked_calls(_without_idle(scop), options)
     scheme = scheme or Scheme(options.scheduler)
 
     def plan(scop: Scop, options: Options) -> Plan:
-        return _with_summation(scop, options, gpu, scheme)
+        return _with_summation(scop, options, gpu, scheme, reached)
 
     with analyses_shared():
-        if scheme is not Scheme.AUTO or options.fuse == "none" or options.tile:
+        is_asked = scheme is not Scheme.AUTO or options.fuse == "none" or bool(options.tile)
+        if is_asked or reached is not None:
             return plan(scop, options)
         return with_tiles(scop, options, plan, partial(gpu_tilings, gpu=gpu))
 
 
-def _with_summation(scop: Scop, options: Options, gpu: Chip, scheme: Scheme) -> Plan:
+def _with_summation(
+    scop: Scop, options: Options, gpu: Chip, scheme: Scheme, reached: Reached | None
+) -> Plan:
     if options.summation == "compensated":
-        return explained(_planned(with_compensation(scop), options, gpu, scheme))
-    return _planned(scop, options, gpu, scheme)
+        return explained(_planned(with_compensation(scop), options, gpu, scheme, reached))
+    return _planned(scop, options, gpu, scheme, reached)
 
 
-def _planned(scop: Scop, options: Options, gpu: Chip, scheme: Scheme) -> Plan:
+def _planned(
+    scop: Scop, options: Options, gpu: Chip, scheme: Scheme, reached: Reached | None
+) -> Plan:
     if scheme is Scheme.SERIAL:
         return _serial(scop, options, gpu)
     if scheme in (Scheme.PLAIN, Scheme.TEXTUAL):
@@ -106,11 +119,14 @@ def _planned(scop: Scop, options: Options, gpu: Chip, scheme: Scheme) -> Plan:
         scop = scop if options.deterministic else _with_long_rows(scop)
         scop = scop if options.fuse == "none" else _without_conversions(scop)
         scop = _with_factors_along_results(scop) if options.vectorise else scop
-        grouped = with_rewrites(scop, lambda s: _kernels_of(s, options, gpu), options, gpu)
+        if reached is not None:
+            grouped = in_groups_reached(reached, scop, options, gpu)
+        else:
+            grouped = with_rewrites(scop, lambda s: _kernels_of(s, options, gpu), options, gpu)
     else:
         grouped = regroup(_grouped(scop, options, gpu), options, gpu, scheme)
     record("fusion", grouped.scop, notes=["+".join(group.members) for group in grouped.groups])
-    is_searched = scheme is Scheme.AUTO and options.fuse != "none"
+    is_searched = scheme is Scheme.AUTO and options.fuse != "none" and reached is None
     common = _in_common(grouped, options, gpu) if is_searched else {}
     scop, queue = rewrite_groups(grouped, options, gpu, scheme, common)
     plan = _nest(scop, queue, options, gpu)
@@ -207,11 +223,9 @@ def _grouped(scop: Scop, options: Options, gpu: Chip, begun: Grouped | None = No
 
     :arg begun: groups to begin with; None: those that are found without any.
     """
+    is_new = begun is None
     if begun is None:
         begun = group_for_gpu(_recomputed(scop, options), options, gpu)
-        is_new = True
-    else:
-        is_new = False
     while True:
         found = searched(begun, options, gpu)
         fewer = _with_fewer(found, options, gpu)

@@ -15,6 +15,7 @@ aim, in Megiddo and Sarkar's typed fusion (SPAA 1997, doi:10.1145/258492.258520)
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from weakref import WeakKeyDictionary
 
 import islpy as isl
@@ -122,13 +123,17 @@ _affinities = WeakKeyDictionary()
 
 def affinities_of(scop: Scop) -> list[Dependence]:
     """Return the pairs of reads of one array as relations { s[x] -> t[y] : same element }."""
+    pairs: set[tuple[int, int]] = set()
+    for array, users in scop.users.items():
+        readers = [scop.position(s.name) for s in users if any(r.array == array for r in s.reads)]
+        pairs |= set(combinations(sorted(readers), 2))
     found: list[Dependence] = []
-    for i, source in enumerate(scop.statements):
+    for first, second in sorted(pairs):
+        source, sink = scop.statements[first], scop.statements[second]
         known = _affinities.setdefault(source, WeakKeyDictionary())
-        for sink in scop.statements[i + 1 :]:
-            if sink not in known:
-                known[sink] = tuple(_affinities_between(source, sink))
-            found += known[sink]
+        if sink not in known:
+            known[sink] = tuple(_affinities_between(source, sink))
+        found += known[sink]
     return found
 
 
