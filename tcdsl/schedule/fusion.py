@@ -15,7 +15,6 @@ aim, in Megiddo and Sarkar's typed fusion (SPAA 1997, doi:10.1145/258492.258520)
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
 from weakref import WeakKeyDictionary
 
 import islpy as isl
@@ -25,7 +24,7 @@ from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
-from tcdsl.schedule.nesting import Alignment
+from tcdsl.schedule.nesting import Affinities, Alignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,20 +120,23 @@ _affinities: WeakKeyDictionary[Statement, WeakKeyDictionary[Statement, tuple[Dep
 _affinities = WeakKeyDictionary()
 
 
-def affinities_of(scop: Scop) -> list[Dependence]:
-    """Return the pairs of reads of one array as relations { s[x] -> t[y] : same element }."""
-    pairs: set[tuple[int, int]] = set()
-    for array, users in scop.users.items():
-        readers = [scop.position(s.name) for s in users if any(r.array == array for r in s.reads)]
-        pairs |= set(combinations(sorted(readers), 2))
-    found: list[Dependence] = []
-    for first, second in sorted(pairs):
-        source, sink = scop.statements[first], scop.statements[second]
+def affinities_of(scop: Scop) -> Affinities:
+    """Return what says which reads of two statements are of one array, the earlier's name first.
+
+    As relations { s[x] -> t[y] : same element }, found when they are asked for: of many statements
+    that read one array few pairs are.
+    """
+
+    def between(one: str, other: str) -> tuple[Dependence, ...]:
+        if scop.position(one) >= scop.position(other):
+            return ()
+        source, sink = scop.by_name[one], scop.by_name[other]
         known = _affinities.setdefault(source, WeakKeyDictionary())
         if sink not in known:
             known[sink] = tuple(_affinities_between(source, sink))
-        found += known[sink]
-    return found
+        return known[sink]
+
+    return between
 
 
 def _affinities_between(source: Statement, sink: Statement) -> Iterator[Dependence]:
