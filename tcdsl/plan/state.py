@@ -170,6 +170,11 @@ class Evaluator:
         by_name = self.grouped.scop.by_name
         return {read.array for name in group.members for read in by_name[name].reads}
 
+    def is_read(self, one: Group, other: Group) -> bool:
+        """Return whether *other* reads an array that *one* writes."""
+        by_name = self.grouped.scop.by_name
+        return bool(self.reads(other) & {w.array for n in one.members for w in by_name[n].writes})
+
     def is_fixed(self, group: Group) -> bool:
         """Return whether *group* is none that the search may change.
 
@@ -209,7 +214,7 @@ class Evaluator:
         As many of them as one kernel may have first.
         """
         by_name, members = self.grouped.scop.by_name, other.members
-        if not self.reads(other) & {w.array for n in product.members for w in by_name[n].writes}:
+        if not self.is_read(product, other):
             return
         for count in range(len(members) - 1, 0, -1):
             if not any(by_name[name].kind is Kind.UPDATE for name in members[:count]):
