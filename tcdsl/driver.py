@@ -32,11 +32,11 @@ from tcdsl.codegen.names import Names
 from tcdsl.costmodel import cpu_thresholds, gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.flattening import InterleavedRow, why_flat
-from tcdsl.costmodel.grouped_columns import Runs, why_in_columns
+from tcdsl.costmodel.grouped_columns import Runs, why_in_columns, why_in_moments
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.errors import INTERNAL, InternalError, TCError, warn
 from tcdsl.fallbacks import FALLBACK_LEVELS, OUR_BUG, REACHED, SERIAL, USUAL, FallbackLevel
-from tcdsl.lang.comprehension import Comprehension
+from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.ranges.open_sizes import (
     AnySpecialisation,
     CannotOpenError,
@@ -59,6 +59,7 @@ from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop, loads_of
 from tcdsl.poly.verify import why_not_legal
 from tcdsl.records import dataclass
+from tcdsl.rewrites.comprehension.chunk_moments import in_moments
 from tcdsl.rewrites.comprehension.coalescing import coalesce
 from tcdsl.rewrites.comprehension.contraction_order import in_pairs
 from tcdsl.rewrites.comprehension.flattening import flatten
@@ -128,6 +129,10 @@ class Backend(Generic[Source]):
         """Return why sums of runs of neighbours should be by columns, or None (step 4)."""
         return None
 
+    def why_in_moments(self, pass_bytes: int) -> str | None:
+        """Return why mean and squares of these should be made in one pass, or None (step 4)."""
+        return None
+
     def plan(self, scop: Scop, options: Options, level: FallbackLevel | None) -> Plan:
         """Return the kernels of *scop* (step 6)."""
         raise NotImplementedError
@@ -189,6 +194,9 @@ class GpuBackend(Backend[CudaSource]):
 
     def why_in_columns(self, runs: Runs) -> str | None:
         return why_in_columns(self.gpu, runs)
+
+    def why_in_moments(self, pass_bytes: int) -> str | None:
+        return why_in_moments(self.gpu, pass_bytes)
 
     def plan(self, scop: Scop, options: Options, level: FallbackLevel | None) -> Plan:
         with late_import():
@@ -397,7 +405,10 @@ def _compile(request: Request, backend: Backend[Source], steps: _Steps) -> Compi
         if is_reassociated(options):
             paired, sized = in_pairs(wide, special, backend.products_per_element)
             if options.coalesce:
-                paired, sized = in_columns(paired, sized, request.strides, backend.why_in_columns)
+                made, own = in_columns(paired, sized, request.strides, backend.why_in_columns)
+                if made is not paired and isinstance(own, Specialisation):
+                    made, own = in_moments(made, own, backend.why_in_moments)
+                paired, sized = made, own
         canonical = canonicalise(paired, sized, request.strides, options)
         if options.coalesce:
             canonical = flatten(canonical, backend.why_flat)

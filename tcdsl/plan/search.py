@@ -73,6 +73,7 @@ def searched(before: Grouped, options: Options, gpu: Chip) -> Grouped:
 def _split(state: State, known: Evaluator, most: int) -> State:
     """Return *state*, groups that take far too long as those that their members make anew.
 
+    And those with sums of sums, which have only the blocks that the last of them has.
     And parts that have nothing to do with one another as groups whose blocks share a launch.
     """
     found: list[Group] = []
@@ -85,7 +86,7 @@ def _split(state: State, known: Evaluator, most: int) -> State:
         if len(apart) > 1 and known.seconds_in_one_launch(apart) <= ALIKE * known.seconds(group):
             found += apart
             continue
-        if not known.is_slow(group):
+        if not (known.is_slow(group) or known.has_sums_of_sums(group)):
             found.append(group)
             continue
         parts, _ = _best(known.state(known.parts(group)), known, most, is_whole=False)
