@@ -1,8 +1,9 @@
 """Mean and squares about it in one pass: sums of chunks about an element of each.
 
-    m(c) +=! x(p,c)                               a(q,c)   +=! x(L*q+r,c) - x(L*q,c)
-    u(c)  = m(c) / P                              b(q,c)   +=! (x(L*q+r,c) - x(L*q,c))^2
-    v(c) +=! (x(p,c) - u(c))^2          --->      m(c)     +=! a(q,c) + L * x(L*q,c)
+    m(c) +=! x(p,c)                               t(q,c)   +=! x(L*q+r,c)
+    u(c)  = m(c) / P                              a(q,c)   +=! x(L*q+r,c) - x(L*q,c)
+    v(c) +=! (x(p,c) - u(c))^2          --->      b(q,c)   +=! (x(L*q+r,c) - x(L*q,c))^2
+                                                  m(c)     +=! t(q,c)
                                                   u(c)      = m(c) / P
                                                   v(c)     +=! b(q,c) + e * (2 * a(q,c) + L * e)
                                                                   where e = x(L*q,c) - u(c)
@@ -22,10 +23,11 @@ either.  Elsewhere k is one of the values: L (k - u)^2, over all chunks, is at m
 whole sum of squares M, so that the error is some L^2 w M, w the unit roundoff.  With L^2 <= P that
 is P w M, the bound of a sum of P terms; of P D terms, if D such sums are added up.  After Chan,
 Golub and LeVeque's pairwise updating (The American Statistician 37(3), 1983, doi:10.2307/2683386),
-whose chunks are about their means: these are on no grid.
+whose chunks are about their means: these are on no grid.  The mean is as it was, also infinite; a
+sum of squares overflows from a 4 L th of the largest float32 on.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from math import isqrt, prod
 
@@ -175,73 +177,90 @@ def _rewritten(
     total, squares = c.statements[pair.total], c.statements[pair.squares]
     found = _term(squares)
     assert found is not None, "_pairs"
-    ranges = special.ranges[pair.total]
-    taken = set(squares.indices) | set(total.indices)
+    p = special.ranges[pair.total][total.reduced[0]]
+    taken = {*total.indices, *squares.indices}
     q = fresh_name("q", taken)
-    r = fresh_name("r", {*taken, q})
-    count = len(ranges[total.reduced[0]]) // pair.length
-    chunk, inside = range(count), range(pair.length)
-
-    def value_at(statement: Statement, place: Expr) -> Expr:
-        names = dict(zip(squares.indices, map(Index, statement.indices), strict=True))
-        x = _with_indices(found[0], {**names, squares.reduced[0]: place})
-        return x if x.dtype == FLOAT32 else Cast(x, FLOAT32)
-
-    first = Binary("*", Const(pair.length, INT32), Index(q), INT32)
-    each = Binary("+", first, Index(r), INT32)
-    from_first = _float("-", value_at(total, each), value_at(total, first))
-    tensors, shapes, made = dict(c.tensors), dict(special.shapes), []
-    own: list[str] = []
-    for what, value in (("sum", from_first), ("squares", _float("*", from_first, from_first))):
-        name = fresh_name(f"{total.target}.{what}", tensors)
-        left = (total.left[0], q, *total.left[1:]) if total.left else (q,)
-        tensors[name] = Tensor(name, FLOAT32, (None,) * len(left), False, False)
-        extents = {**{n: ranges[n].stop for n in total.left}, q: count}
-        shapes[name] = tuple(extents[n] for n in left)
-        made.append(
-            replace(
-                total, name=fresh_name(f"{total.name}_{what}", {s.name for s in c.statements}),
-                target=name, subscripts=tuple(map(Index, left)), indices=(*left, r),
-                n_left=len(left), value=value, domain=None, ranges=(),
-            )
-        )  # fmt: skip
-        own.append(name)
-
-    def load(statement: Statement, name: str) -> Load:
-        left = (statement.left[0], q, *statement.left[1:]) if statement.left else (q,)
-        return Load(name, tuple(map(Index, left)), FLOAT32)
-
-    length = Const(float(pair.length), FLOAT32)
-    sums = load(total, own[0])
-    new_total = _over_chunks(
-        total, q, _float("+", sums, _float("*", length, value_at(total, first)))
-    )
-    away = _float("-", value_at(squares, first), found[1])
-    twice = _float("*", Const(2.0, FLOAT32), load(squares, own[0]))
-    inner = _float("+", twice, _float("*", length, away))
-    new_squares = _over_chunks(
-        squares, q, _float("+", load(squares, own[1]), _float("*", away, inner))
-    )
-    statements: list[Statement] = []
-    all_ranges: list[Mapping[str, range]] = []
+    chunks = _Chunks(found[0], squares, pair.length, q, fresh_name("r", {*taken, q}))
+    sums = chunks.sums(total, {*c.tensors}, {s.name for s in c.statements})
+    of_total, about, of_squares = (made.target for made in sums)
+    e = _float("-", chunks.first(squares), found[1])
+    twice = _float("*", Const(2.0, FLOAT32), chunks.load(squares, about))
+    inner = _float("+", twice, _float("*", Const(float(pair.length), FLOAT32), e))
+    moved = _float("+", chunks.load(squares, of_squares), _float("*", e, inner))
+    instead = {
+        pair.total: [*sums, _over_chunks(total, q, chunks.load(total, of_total))],
+        pair.squares: [_over_chunks(squares, q, moved)],
+    }
+    statements, ranges = list[Statement](), list[Mapping[str, range]]()
     for position, statement in enumerate(c.statements):
-        has = special.ranges[position]
-        if position == pair.total:
-            statements += [*made, new_total]
-            all_ranges += [{**has, q: chunk, r: inside}] * 2 + [{**has, q: chunk}]
-        elif position == pair.squares:
-            statements.append(new_squares)
-            all_ranges.append({**has, q: chunk})
-        else:
-            statements.append(statement)
-            all_ranges.append(has)
-    kept = [
-        {name: has[name] for name in statement.indices}
-        for statement, has in zip(statements, all_ranges, strict=True)
-    ]
-    origins = {**special.origins, **{name: (0,) * len(shapes[name]) for name in own}}
-    new = replace(c, statements=tuple(statements), tensors=tensors)
-    return new, Specialisation(special.sizes, shapes, tuple(kept), origins)
+        known = dict(special.ranges[position])
+        known |= {q: range(len(p) // pair.length), chunks.r: range(pair.length)}
+        for new in instead.get(position, [statement]):
+            statements.append(new)
+            ranges.append({name: known[name] for name in new.indices})
+    tensors, shapes = dict(c.tensors), dict(special.shapes)
+    for made, own in zip(sums, ranges[pair.total :], strict=False):
+        tensors[made.target] = Tensor(made.target, FLOAT32, (None,) * made.n_left, False, False)
+        shapes[made.target] = tuple(own[name].stop for name in made.left)
+    origins = {**special.origins, **{made.target: (0,) * made.n_left for made in sums}}
+    done = replace(c, statements=tuple(statements), tensors=tensors)
+    return done, Specialisation(special.sizes, shapes, tuple(ranges), origins)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunks:
+    """Chunks *q* of *length* values *r* of the term *x* of *squares*."""
+
+    x: Expr
+    squares: Statement
+    length: int
+    q: str
+    r: str
+
+    def sums(
+        self, total: Statement, tensors: Collection[str], taken: Collection[str]
+    ) -> list[Statement]:
+        """Return the sums of each chunk, as *total* reads x: of x, about k, and of its squares."""
+        away = _float("-", self._at(total, self._place), self.first(total))
+        values = {
+            "total": self._at(total, self._place), "sum": away, "squares": _float("*", away, away),
+        }  # fmt: skip
+        left = self._left(total)
+        return [
+            replace(
+                total, name=fresh_name(f"{total.name}_{what}", taken),
+                target=fresh_name(f"{total.target}.{what}", tensors),
+                subscripts=tuple(map(Index, left)), indices=(*left, self.r), n_left=len(left),
+                value=value, domain=None, ranges=(),
+            )
+            for what, value in values.items()
+        ]  # fmt: skip
+
+    def first(self, statement: Statement) -> Expr:
+        """Return k, as *statement* reads x."""
+        return self._at(statement, self._first)
+
+    def load(self, statement: Statement, target: str) -> Load:
+        """Return what *statement* reads of the sums in *target*."""
+        return Load(target, tuple(map(Index, self._left(statement))), FLOAT32)
+
+    @property
+    def _first(self) -> Expr:
+        return Binary("*", Const(self.length, INT32), Index(self.q), INT32)
+
+    @property
+    def _place(self) -> Expr:
+        return Binary("+", self._first, Index(self.r), INT32)
+
+    def _left(self, statement: Statement) -> tuple[str, ...]:
+        """Return the indices of a chunk's sums: neighbours stay the last ones."""
+        return *statement.left[:1], self.q, *statement.left[1:]
+
+    def _at(self, statement: Statement, place: Expr) -> Expr:
+        """Return x with *place* for p, and the indices of *statement* for the others."""
+        names = dict(zip(self.squares.indices, map(Index, statement.indices), strict=True))
+        x = _with_indices(self.x, {**names, self.squares.reduced[0]: place})
+        return x if x.dtype == FLOAT32 else Cast(x, FLOAT32)
 
 
 def _over_chunks(statement: Statement, q: str, value: Expr) -> Statement:
