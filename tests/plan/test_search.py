@@ -60,7 +60,7 @@ def test_steps_that_only_a_cell_ties_are_one_kernel(lower: Lower) -> None:
 def test_sums_of_sums_are_another_kernel_where_they_leave_few_blocks(
     lower: Lower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Together blocks have a column each, and all of its chunks: 23.4 us for 13.9 (H200, predicted)."""
+    """Together blocks have a column each, and all its chunks: 23.4 us predicted for 13.9."""
     scop = lower(SUMS_OF_SUMS, (32, 128, 2560))
     assert kernels(scop) == ["S0", "S1"]
     monkeypatch.setattr(Evaluator, "has_sums_of_sums", lambda *_: False)
