@@ -4,6 +4,7 @@
     python benchmarks/plans.py --family graph --worst 20
     python benchmarks/plans.py --against main           beside what that revision predicted
     python benchmarks/plans.py --only 'lstm*' --why     and why kernels are not one
+    python benchmarks/plans.py --family chain         layers one after another: 65 to 241
 
 Needs no GPU.  A program's time is the sum of its kernels' (last blocks are a part of the kernel
 before them).  The floor is one launch and every input and output once, at the rate of a copy.  A
@@ -63,6 +64,8 @@ def jobs(family: str, patterns: Sequence[str]) -> list[Job]:
     """Return the programs of a family of the library, at every size and type."""
     from tcdsl import library
 
+    if family == "chain":
+        return [job for job in chains() if any(fnmatchcase(job.label, f"{p}*") for p in patterns)]
     found = []
     for case in library.cases(family):  # type: ignore[arg-type]
         for dtype in case.dtypes:
@@ -71,6 +74,54 @@ def jobs(family: str, patterns: Sequence[str]) -> list[Job]:
                 if any(fnmatchcase(label, f"{pattern}*") for pattern in patterns):
                     shapes = tuple(case.input_shapes(sizes).items())
                     found.append(Job(label, library.source_for(case, dtype), shapes))
+    return found
+
+
+# Layers, each of which reads what the one before it makes, and the sizes of x.
+NORM = """
+    m{n}(i) +=! x{n}(i,j)
+    v{n}(i) +=! x{n}(i,j) * x{n}(i,j)
+    y{n}(i,j) = (x{n}(i,j) - m{n}(i) / D) / sqrt(v{n}(i) / D + 0.01)
+    x{next}(i,j) = y{n}(i,j) + x(i,j)
+"""
+GELU = """
+    m{n}(i) +=! x{n}(i,j)
+    v{n}(i) +=! (x{n}(i,j) - m{n}(i) / D) * (x{n}(i,j) - m{n}(i) / D)
+    y{n}(i,j) = (x{n}(i,j) - m{n}(i) / D) / sqrt(v{n}(i) / D + 0.01)
+    x{next}(i,j) = 0.5 * y{n}(i,j) * (1.0 + erf(y{n}(i,j) * 0.7071)) + x{n}(i,j)
+"""
+SOFTMAX = """
+    m{n}(i) max=! x{n}(i,j)
+    s{n}(i) +=! exp(x{n}(i,j) - m{n}(i))
+    x{next}(i,j) = exp(x{n}(i,j) - m{n}(i)) / s{n}(i) + x(i,j)
+"""
+COLUMNS = """
+    s{n}(j) +=! x{n}(i,j)
+    y{n}(i,j) = tanh(x{n}(i,j) - s{n}(j) / N)
+    x{next}(i,j) = y{n}(i,j) * y{n}(i,j) + x{n}(i,j)
+"""
+MIXED = """
+    q{n}(i) +=! x{n}(i,j) * x{n}(i,j)
+    r{n}(i,j) = x{n}(i,j) / sqrt(q{n}(i) / D + 0.01)
+    c{n}(j) max=! r{n}(i,j)
+    x{next}(i,j) = r{n}(i,j) / (1.0 + exp(-r{n}(i,j))) + c{n}(j) + x{n}(i,j)
+"""
+FEW_LONG, MANY = (64, 100_000), (4096, 1024)
+CHAINS: tuple[tuple[str, str, tuple[int, int]], ...] = (
+    ("norms", NORM, FEW_LONG), ("norms", NORM, MANY), ("layernorms and gelu", GELU, FEW_LONG),
+    ("layernorms and gelu", GELU, MANY), ("softmax", SOFTMAX, FEW_LONG),
+    ("column sums", COLUMNS, MANY), ("rows and columns", MIXED, MANY),
+)  # fmt: skip
+
+
+def chains() -> list[Job]:
+    """Return chains of 16, 20 and 40 layers."""
+    found = []
+    for name, layer, (n, d) in CHAINS:
+        for count in (16, 20, 40):
+            layers = "".join(layer.format(n=number, next=number + 1) for number in range(count))
+            text = f"def f(float(N,D) x) -> (x{count}) {{ x0(i,j) = x(i,j) * 2.0\n{layers} }}"
+            found.append(Job(f"{count} {name} {n}x{d}", text, (("x", (n, d)),)))
     return found
 
 

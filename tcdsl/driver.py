@@ -32,10 +32,11 @@ from tcdsl.codegen.names import Names
 from tcdsl.costmodel import cpu_thresholds, gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.flattening import InterleavedRow, why_flat
-from tcdsl.costmodel.grouped_columns import Runs, why_in_columns
+from tcdsl.costmodel.grouped_columns import Runs, why_in_columns, why_in_moments
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.errors import INTERNAL, InternalError, TCError, warn
-from tcdsl.lang.comprehension import Comprehension
+from tcdsl.fallbacks import FALLBACK_LEVELS, OUR_BUG, REACHED, SERIAL, USUAL, FallbackLevel
+from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.lang.ranges.open_sizes import (
     AnySpecialisation,
     CannotOpenError,
@@ -46,6 +47,7 @@ from tcdsl.lang.ranges.reads import size_names_in
 from tcdsl.lang.request import Request, Strides
 from tcdsl.lang.types.index_values import with_wide_indices
 from tcdsl.options import Options, is_reassociated
+from tcdsl.plan.reached import Reached, followed
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.isl_utils import (
     COMPILE_LOCK,
@@ -57,6 +59,7 @@ from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop, loads_of
 from tcdsl.poly.verify import why_not_legal
 from tcdsl.records import dataclass
+from tcdsl.rewrites.comprehension.chunk_moments import in_moments
 from tcdsl.rewrites.comprehension.coalescing import coalesce
 from tcdsl.rewrites.comprehension.contraction_order import in_pairs
 from tcdsl.rewrites.comprehension.flattening import flatten
@@ -105,30 +108,6 @@ class Compiled(Generic[Source]):
     is_fallback: bool = False  # a cheaper plan than the options ask for
 
 
-@dataclass(frozen=True, slots=True)
-class FallbackLevel:
-    """A way to plan a program; *what* says it to the user."""
-
-    what: str
-    scheme: Scheme | None = None  # None: as the options say
-
-    @property
-    def is_generous(self) -> bool:
-        """Whether isl may take more: there is nothing that asks less of it."""
-        return self.scheme in (Scheme.TEXTUAL, Scheme.SERIAL)
-
-
-OUR_BUG = "this is a bug of tcdsl: TCDSL_DEBUG=1 shows where"
-USUAL = FallbackLevel("as usual")
-SERIAL = FallbackLevel("as written, on one thread", Scheme.SERIAL)
-FALLBACK_LEVELS = (
-    USUAL,
-    FallbackLevel("statement by statement, without fusion", Scheme.PLAIN),
-    FallbackLevel("as written, with parallel outer loops", Scheme.TEXTUAL),
-    SERIAL,
-)
-
-
 class Backend(Generic[Source]):
     """The steps that depend on the target.
 
@@ -140,6 +119,7 @@ class Backend(Generic[Source]):
     kernels_cost = False  # whether another kernel costs a launch
     products_per_element = cpu_thresholds.PRODUCTS_PER_ELEMENT
     libraries: Collection[str] = ()  # that statements may name
+    reached: Reached | None = None  # the groups that the last search had found
 
     def why_flat(self, row: InterleavedRow) -> str | None:
         """Return why interleaved rows should be one index, or None (step 4)."""
@@ -149,7 +129,11 @@ class Backend(Generic[Source]):
         """Return why sums of runs of neighbours should be by columns, or None (step 4)."""
         return None
 
-    def plan(self, scop: Scop, options: Options, level: "FallbackLevel | None") -> Plan:
+    def why_in_moments(self, pass_bytes: int) -> str | None:
+        """Return why mean and squares of these should be made in one pass, or None (step 4)."""
+        return None
+
+    def plan(self, scop: Scop, options: Options, level: FallbackLevel | None) -> Plan:
         """Return the kernels of *scop* (step 6)."""
         raise NotImplementedError
 
@@ -158,7 +142,7 @@ class Backend(Generic[Source]):
         tree = sequence([kernel.tree for kernel in plan.kernels])
         return why_not_legal(plan.scop, dependences_of(plan.scop), tree)
 
-    def print(self, plan: Plan, level: "FallbackLevel | None") -> Source:
+    def print(self, plan: Plan, level: FallbackLevel | None) -> Source:
         """Return the text of *plan* (step 7)."""
         raise NotImplementedError
 
@@ -173,14 +157,14 @@ class CpuBackend(Backend[CSource]):
         self.threads = cpu.threads
         self.printed = printed
 
-    def _on(self, level: "FallbackLevel | None") -> Cpu:
+    def _on(self, level: FallbackLevel | None) -> Cpu:
         is_serial = level is not None and level.scheme is Scheme.SERIAL
         return replace(self.cpu, threads=1) if is_serial else self.cpu
 
-    def plan(self, scop: Scop, options: Options, level: "FallbackLevel | None") -> Plan:
+    def plan(self, scop: Scop, options: Options, level: FallbackLevel | None) -> Plan:
         return plan_scop(scop, options, self._on(level), level.scheme if level else None)
 
-    def print(self, plan: Plan, level: "FallbackLevel | None") -> CSource:
+    def print(self, plan: Plan, level: FallbackLevel | None) -> CSource:
         source = print_plan(plan, self._on(level).threads)
         if self.printed is not None:
             self.printed(source)
@@ -211,11 +195,17 @@ class GpuBackend(Backend[CudaSource]):
     def why_in_columns(self, runs: Runs) -> str | None:
         return why_in_columns(self.gpu, runs)
 
-    def plan(self, scop: Scop, options: Options, level: "FallbackLevel | None") -> Plan:
+    def why_in_moments(self, pass_bytes: int) -> str | None:
+        return why_in_moments(self.gpu, pass_bytes)
+
+    def plan(self, scop: Scop, options: Options, level: FallbackLevel | None) -> Plan:
         with late_import():
             from tcdsl.plan.gpu_planner import plan_for_gpu
 
-        return plan_for_gpu(scop, options, self.gpu, level.scheme if level is not None else None)
+        if level is not None and level.is_reached:
+            return plan_for_gpu(scop, options, self.gpu, reached=self.reached)
+        with followed() as self.reached:
+            return plan_for_gpu(scop, options, self.gpu, level.scheme if level else None)
 
     def why_not_legal(self, plan: Plan) -> str | None:
         with late_import():
@@ -238,7 +228,7 @@ class GpuBackend(Backend[CudaSource]):
                 return reason
         return super().why_not_legal(plan)
 
-    def print(self, plan: Plan, level: "FallbackLevel | None") -> CudaSource:
+    def print(self, plan: Plan, level: FallbackLevel | None) -> CudaSource:
         with late_import():
             from tcdsl.codegen.cuda.printer import print_cuda
 
@@ -322,11 +312,11 @@ def _with_fallbacks(request: Request, backend: Backend[Source]) -> Compiled[Sour
     :raises InternalError: the last did not; or, under ``TCDSL_DEBUG``, the first that fails.
     """
     name = request.comprehension.name
-    levels: tuple[FallbackLevel, ...] = FALLBACK_LEVELS
-    if request.options.scheduler == "source_order":
-        levels = USUAL, SERIAL
+    is_written = request.options.scheduler == "source_order"
+    pending = [USUAL, SERIAL] if is_written else [*FALLBACK_LEVELS]
     reasons: list[str] = []
-    for level, below in zip(levels, (*levels[1:], None), strict=True):
+    while pending:
+        level = pending.pop(0)
         steps = _Steps(level)
         try:
             compiled = _compile(request, backend, steps)
@@ -339,6 +329,9 @@ def _with_fallbacks(request: Request, backend: Backend[Source]) -> Compiled[Sour
                 raise
             failure = error
         is_quota = isinstance(failure, QuotaExceededError)
+        if is_quota and level is USUAL and steps.stage == "planning" and _has_reached(backend):
+            pending.insert(0, REACHED)
+        below = pending[0] if pending else None
         if below is not None and is_quota:
             reason = (
                 f"isl took {failure} for the {steps.stage} of {name!r}, which is now compiled "
@@ -352,6 +345,10 @@ def _with_fallbacks(request: Request, backend: Backend[Source]) -> Compiled[Sour
             reason = f"{internal.message}; it is now compiled {below.what}. {internal.hint}"
         reasons.append(reason)
     raise AssertionError("the last level returns or raises")
+
+
+def _has_reached(backend: Backend[Any]) -> bool:
+    return backend.reached is not None and bool(backend.reached.groups)
 
 
 def _warn_of(reasons: list[str]) -> None:
@@ -414,7 +411,10 @@ def _compile(request: Request, backend: Backend[Source], steps: _Steps) -> Compi
         if is_reassociated(options):
             paired, sized = in_pairs(wide, special, backend.products_per_element)
             if options.coalesce:
-                paired, sized = in_columns(paired, sized, request.strides, backend.why_in_columns)
+                made, own = in_columns(paired, sized, request.strides, backend.why_in_columns)
+                if made is not paired and isinstance(own, Specialisation):
+                    made, own = in_moments(made, own, backend.why_in_moments)
+                paired, sized = made, own
         canonical = canonicalise(paired, sized, request.strides, options)
         if options.coalesce:
             canonical = flatten(canonical, backend.why_flat)

@@ -20,6 +20,7 @@ from tcdsl.costmodel.chip import load_chip
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import Compiled
 from tcdsl.errors import InternalError, ShapeError, TCWarning
+from tcdsl.fallbacks import FALLBACK_LEVELS
 from tcdsl.lang.ranges.isl_bounds import QuotaExceededError, bounded
 from tcdsl.lang.request import Request
 from tcdsl.options import Options
@@ -256,7 +257,7 @@ def test_no_legal_plan_at_all_is_an_internal_error(
     assert error.code == "TC090" and error.line == 1
     assert "the verification of 'f': iterations of the parallel loop" in error.message
     assert str(scripts(tmp_path)[-1].parent) in (error.hint or "")
-    assert len(scripts(tmp_path)) == len(driver.FALLBACK_LEVELS)
+    assert len(scripts(tmp_path)) == len(FALLBACK_LEVELS)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +271,7 @@ def test_exceptions_never_escape_bare(
     with pytest.warns(TCWarning) as warned, pytest.raises(InternalError) as caught:
         compiled(MATMUL, (4, 4), (4, 4))
     (warning,) = warned
-    assert str(warning.message).count("it is now compiled") == len(driver.FALLBACK_LEVELS) - 1
+    assert str(warning.message).count("it is now compiled") == len(FALLBACK_LEVELS) - 1
     assert f"the planning of 'f': {type(error).__name__}" in caught.value.message
     assert caught.value.__cause__ is error
 

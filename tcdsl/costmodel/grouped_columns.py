@@ -16,6 +16,7 @@ from tcdsl.records import dataclass
 SECTORS = 2  # of a run: with more of them nothing is gained
 LOOKUPS = 4  # of a run: its first and last line, loaded and stored
 LAUNCHES = 4
+MOMENTS_LAUNCHES = 2  # as long as a pass that one kernel of small sums takes the place of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +37,14 @@ def why_in_columns(gpu: Chip, runs: Runs) -> str | None:
     if lookups_s <= LAUNCHES * gpu.launch_s:
         return None
     return f"{runs.count} runs of {run_bytes} bytes"
+
+
+def why_in_moments(gpu: Chip, pass_bytes: int) -> str | None:
+    """Return why mean and squares of such columns should be sums of one pass, or None.
+
+    The sums of its chunks are stored, and one kernel more adds them up.
+    """
+    pass_s = pass_bytes / gpu.dram_copy_bytes_per_s
+    if pass_s <= MOMENTS_LAUNCHES * gpu.launch_s:
+        return None
+    return f"a pass over {pass_bytes} bytes"

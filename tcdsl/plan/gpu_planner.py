@@ -24,11 +24,13 @@ from tcdsl.costmodel.chip import VECTOR_BYTES, Chip
 from tcdsl.costmodel.skewing import why_not_skewed
 from tcdsl.costmodel.traffic import common_bytes
 from tcdsl.options import Options
+from tcdsl.plan.carried import carried, in_groups_reached
 from tcdsl.plan.common_blocks import choices_in_common
 from tcdsl.plan.launches import Known, Part, launched
 from tcdsl.plan.library_rewrite import with_asked_calls
+from tcdsl.plan.reached import Reached
 from tcdsl.plan.regrouping import regroup, without_stored, without_temporary
-from tcdsl.plan.search import groups_of, with_rewrites
+from tcdsl.plan.search import searched, with_rewrites
 from tcdsl.plan.state import Evaluator
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import LoopKind, Node, with_kind
@@ -54,7 +56,7 @@ from tcdsl.schedule.trace import record, recorded, repeat
 from tcdsl.strategies.asked import asked_for, require_followed
 from tcdsl.strategies.catalogue import fastest
 from tcdsl.strategies.gpu_bands import IslKernel
-from tcdsl.strategies.gpu_grouping import Grouped, tiled_members
+from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu, tiled_members
 from tcdsl.strategies.gpu_rewrites import Queued, rewrite_groups
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.gpu_stencils import gpu_tilings
@@ -71,30 +73,42 @@ SMALL = 16  # of the second-level cache, what a kernel may touch and leave it as
 BACKWARDS = "reversed block order: what the kernel before touched last is still in the cache"
 
 
-def plan_for_gpu(scop: Scop, options: Options, gpu: Chip, scheme: Scheme | None = None) -> Plan:
+def plan_for_gpu(
+    scop: Scop,
+    options: Options,
+    gpu: Chip,
+    scheme: Scheme | None = None,
+    reached: Reached | None = None,
+) -> Plan:
     """Return the plan of *scop* on *gpu*.
 
     :arg scheme: None for that of *options*.
+    :arg reached: the groups that a search had found; None: search.
     """
     scop = with_asked_calls(_without_idle(scop), options)
     scheme = scheme or Scheme(options.scheduler)
 
     def plan(scop: Scop, options: Options) -> Plan:
-        return _with_summation(scop, options, gpu, scheme)
+        return _with_summation(scop, options, gpu, scheme, reached)
 
     with analyses_shared():
-        if scheme is not Scheme.AUTO or options.fuse == "none" or options.tile:
+        is_asked = scheme is not Scheme.AUTO or options.fuse == "none" or bool(options.tile)
+        if is_asked or reached is not None:
             return plan(scop, options)
         return with_tiles(scop, options, plan, partial(gpu_tilings, gpu=gpu))
 
 
-def _with_summation(scop: Scop, options: Options, gpu: Chip, scheme: Scheme) -> Plan:
+def _with_summation(
+    scop: Scop, options: Options, gpu: Chip, scheme: Scheme, reached: Reached | None
+) -> Plan:
     if options.summation == "compensated":
-        return explained(_planned(with_compensation(scop), options, gpu, scheme))
-    return _planned(scop, options, gpu, scheme)
+        return explained(_planned(with_compensation(scop), options, gpu, scheme, reached))
+    return _planned(scop, options, gpu, scheme, reached)
 
 
-def _planned(scop: Scop, options: Options, gpu: Chip, scheme: Scheme) -> Plan:
+def _planned(
+    scop: Scop, options: Options, gpu: Chip, scheme: Scheme, reached: Reached | None
+) -> Plan:
     if scheme is Scheme.SERIAL:
         return _serial(scop, options, gpu)
     if scheme in (Scheme.PLAIN, Scheme.TEXTUAL):
@@ -104,11 +118,14 @@ def _planned(scop: Scop, options: Options, gpu: Chip, scheme: Scheme) -> Plan:
         scop = scop if options.deterministic else _with_long_rows(scop)
         scop = scop if options.fuse == "none" else _without_conversions(scop)
         scop = _with_factors_along_results(scop) if options.vectorise else scop
-        grouped = with_rewrites(scop, lambda s: _kernels_of(s, options, gpu), options, gpu)
+        if reached is not None:
+            grouped = in_groups_reached(reached, scop, options, gpu)
+        else:
+            grouped = with_rewrites(scop, lambda s: _kernels_of(s, options, gpu), options, gpu)
     else:
         grouped = regroup(_grouped(scop, options, gpu), options, gpu, scheme)
     record("fusion", grouped.scop, notes=["+".join(group.members) for group in grouped.groups])
-    is_searched = scheme is Scheme.AUTO and options.fuse != "none"
+    is_searched = scheme is Scheme.AUTO and options.fuse != "none" and reached is None
     common = _in_common(grouped, options, gpu) if is_searched else {}
     scop, queue = rewrite_groups(grouped, options, gpu, scheme, common)
     plan = _nest(scop, queue, options, gpu)
@@ -191,7 +208,8 @@ def _without_invariants(grouped: Grouped, options: Options, gpu: Chip, scheme: S
     if done is grouped.scop:
         return grouped
     with recorded() as steps:  # of a plan that may be given up
-        found = regroup(_grouped(done, options, gpu), options, gpu, scheme)
+        begun = carried(grouped, _recomputed(done, options), options, gpu)
+        found = regroup(_grouped(done, options, gpu, begun), options, gpu, scheme)
     if len(found.groups) > len(grouped.groups):
         return grouped
     record("loop-invariant code motion", done)
@@ -199,23 +217,48 @@ def _without_invariants(grouped: Grouped, options: Options, gpu: Chip, scheme: S
     return found
 
 
-def _grouped(scop: Scop, options: Options, gpu: Chip) -> Grouped:
-    """Partition the statements of *scop*, without temporaries that are cheaper to compute."""
-    fewer: Scop | None = scop
-    while fewer is not None:
-        scop = fewer if options.fuse == "none" else _recomputed(fewer)
-        found = groups_of(scop, options, gpu)
-        fewer = without_temporary(found, options, gpu)
+def _grouped(scop: Scop, options: Options, gpu: Chip, begun: Grouped | None = None) -> Grouped:
+    """Partition the statements of *scop*, without temporaries that are cheaper to compute.
+
+    :arg begun: groups to begin with; None: those that are found without any.
+    """
+    is_new = begun is None
+    if begun is None:
+        begun = group_for_gpu(_recomputed(scop, options), options, gpu)
+    while True:
+        found = searched(begun, options, gpu)
+        fewer = _with_fewer(found, options, gpu)
+        if fewer is None:
+            return found
+        scop, again = fewer
+        begun = group_for_gpu(scop, options, gpu) if is_new or again is None else again
+
+
+def _with_fewer(
+    grouped: Grouped, options: Options, gpu: Chip
+) -> tuple[Scop, Grouped | None] | None:
+    """Return the scop of *grouped* without what its kernels had better compute; None if it is so.
+
+    One temporary after another, in the same groups: what each frees shows whether the next should
+    go as well.  That may leave room for larger groups, which are looked for at the end.
+    """
+    found: Scop | None = None
+    again: Grouped | None = grouped
+    while again is not None:
+        fewer = without_temporary(again, options, gpu)
         if fewer is None and options.fuse != "none":
-            fewer = without_stored(found)
-        if fewer is not None:
-            fewer = with_addends(fewer)  # a temporary's value may have become a sum's
-            record("rematerialisation", fewer)
-    return found
+            fewer = without_stored(again)
+        if fewer is None:
+            break
+        fewer = with_addends(fewer)  # a temporary's value may have become a sum's
+        record("rematerialisation", fewer)
+        found = _recomputed(fewer, options)
+        again = carried(again, found, options, gpu)
+    return None if found is None else (found, again)
 
 
-def _recomputed(scop: Scop) -> Scop:
-    done = recomputed(scop)
+def _recomputed(scop: Scop, options: Options) -> Scop:
+    done = recomputed(scop) if options.fuse != "none" else scop
     if done is not scop:
         record("rematerialisation", done)
     return done

@@ -8,7 +8,7 @@ them has the distance zero, and no other group must run between them: if c needs
 then {a b} and c would wait for each other.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 from tcdsl.plan.state import Evaluator, State
@@ -41,10 +41,18 @@ def merges(state: State, known: Evaluator) -> Iterator[Merge | NoMerge]:
     free = [group for group in state.groups if not known.is_fixed(group)]
     after = _successors(state.groups, known)
     number = {group.members: n for n, group in enumerate(state.groups)}
-    for parts in (*combinations(free, 2), *_readers(free, known), *_products(state, known)):
-        whole = known.joined(parts)
+
+    def has_between(parts: Sequence[Group]) -> bool:
         own = [number[part.members] for part in parts]
-        if whole is None or len(_between(own, after)) > len(own):
+        return len(_between(own, after)) > len(own)
+
+    # Of a chain most pairs have others between them, and it takes long to say what two share.
+    near = [pair for pair in combinations(state.groups, 2) if not has_between(pair)]
+    pairs = (pair for pair in near if not any(map(known.is_fixed, pair)))
+    several = (parts for parts in _readers(free, known) if not has_between(parts))
+    for parts in (*pairs, *several, *_products(near, known)):
+        whole = known.joined(parts)
+        if whole is None:
             continue
         # A kernel that waits for another has nothing on its way when it may begin.
         waiting = (len(parts) - 1) * known.gpu.dram_latency_s
@@ -59,7 +67,9 @@ def merges(state: State, known: Evaluator) -> Iterator[Merge | NoMerge]:
 def _begun(state: State, known: Evaluator) -> Iterator[Merge]:
     """Yield products that begin what is reduced of them, while the rest of its group stays."""
     for one, other in combinations(state.groups, 2):
-        if known.is_fixed(other) or not known.is_fixed(one) or known.is_product((one, other)):
+        if known.is_fixed(other) or not known.is_fixed(one) or not known.is_read(one, other):
+            continue
+        if known.is_product((one, other)):
             continue
         parts = one, other
         found = next(known.begun(one, other), None)
@@ -75,12 +85,14 @@ def _begun(state: State, known: Evaluator) -> Iterator[Merge]:
             yield Merge(parts, whole, apart - seconds, rest)
 
 
-def _products(state: State, known: Evaluator) -> Iterator[tuple[Group, ...]]:
-    """Yield pairs of groups, one of them fixed, that are a product and what one kernel may add.
+def _products(
+    pairs: Iterable[tuple[Group, Group]], known: Evaluator
+) -> Iterator[tuple[Group, Group]]:
+    """Yield those *pairs*, one of them fixed, that are a product and what one kernel may add.
 
     A further product of a chain, or what reduces its rows.
     """
-    for one, other in combinations(state.groups, 2):
+    for one, other in pairs:
         if (known.is_fixed(one) or known.is_fixed(other)) and known.is_product((one, other)):
             yield one, other
 

@@ -14,7 +14,8 @@ from math import inf
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
-from tcdsl.plan.search import groups_of
+from tcdsl.plan.carried import carried
+from tcdsl.plan.search import groups_of, searched
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage
 from tcdsl.rewrites.scop.recomputation import without, writers_and_users
 from tcdsl.rewrites.scop.write_back import store_of, why_not_written_back, write_back
@@ -121,7 +122,8 @@ def _with_kept_sums(before: Grouped, options: Options, gpu: Chip) -> Grouped:
                 stored.append((store_of(array), writers[-1].name))
     if not stored:
         return before
-    done = groups_of(scop, options, gpu)
+    begun = carried(before, scop, options, gpu)
+    done = groups_of(scop, options, gpu) if begun is None else searched(begun, options, gpu)
     kernels = {name: number for number, g in enumerate(done.groups) for name in g.members}
     is_better = all(kernels[store] == kernels[writer] for store, writer in stored)
     return done if is_better else before

@@ -19,6 +19,7 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options, is_reassociated
 from tcdsl.plan.library_rewrite import library_rewrites
 from tcdsl.plan.moves import Merge, NoMerge, alike, all_merged, in_order, merged, merges
+from tcdsl.plan.reached import reach
 from tcdsl.plan.rewrites import (
     OF_FACTORS,
     REWRITES,
@@ -55,8 +56,10 @@ def searched(before: Grouped, options: Options, gpu: Chip) -> Grouped:
     if len(before.scop.statements) < 2 or options.fuse == "none":
         return before
     known = Evaluator(before, options, gpu)
+    reach((group.members for group in before.groups), before.scop.arrays)
     starts = [known.state(groups) for groups in (before.groups, before.wider) if groups]
     start = min(starts, key=lambda state: state.seconds)
+    reach((group.members for group in start.groups), before.scop.arrays)
     most = PREDICTIONS * len(before.scop.statements)
     best, kept = _best(_split(start, known, most), known, most)
     refused = tuple((no.one, no.other.members[0], no.reason) for no in kept)
@@ -70,6 +73,7 @@ def searched(before: Grouped, options: Options, gpu: Chip) -> Grouped:
 def _split(state: State, known: Evaluator, most: int) -> State:
     """Return *state*, groups that take far too long as those that their members make anew.
 
+    And those with sums of sums, which have only the blocks that the last of them has.
     And parts that have nothing to do with one another as groups whose blocks share a launch.
     """
     found: list[Group] = []
@@ -82,10 +86,10 @@ def _split(state: State, known: Evaluator, most: int) -> State:
         if len(apart) > 1 and known.seconds_in_one_launch(apart) <= ALIKE * known.seconds(group):
             found += apart
             continue
-        if not known.is_slow(group):
+        if not (known.is_slow(group) or known.has_sums_of_sums(group)):
             found.append(group)
             continue
-        parts, _ = _best(known.state(known.parts(group)), known, most)
+        parts, _ = _best(known.state(known.parts(group)), known, most, is_whole=False)
         is_better = known.state(parts.groups).seconds < WORTH * known.seconds(group)
         found += parts.groups if is_better else [group]
     if len(found) == len(state.groups):
@@ -157,10 +161,13 @@ def _compared(before: float, after: float, *, is_better: bool) -> str:
     return f"{1e6 * before:.3g} us {become} {1e6 * after:.3g} us"
 
 
-def _best(start: State, known: Evaluator, most: int) -> tuple[State, list[NoMerge]]:
+def _best(
+    start: State, known: Evaluator, most: int, *, is_whole: bool = True
+) -> tuple[State, list[NoMerge]]:
     """Return the state of the least time that is found, and what was kept apart in it.
 
     :arg most: predictions.
+    :arg is_whole: whether *start* has all statements of the scop.
     """
     best, kept, beam = start, list[NoMerge](), [start]
     while beam:
@@ -178,6 +185,8 @@ def _best(start: State, known: Evaluator, most: int) -> tuple[State, list[NoMerg
         beam = sorted(after.values(), key=lambda state: state.seconds)[:BEAM]
         if beam and beam[0].seconds < best.seconds:
             best = beam[0]
+            if is_whole:
+                reach((group.members for group in best.groups), known.grouped.scop.arrays)
         if known.predictions > most:
             break
     return best, kept

@@ -12,11 +12,12 @@ from itertools import combinations
 from math import inf
 
 from tcdsl.costmodel.chip import Chip
+from tcdsl.lang.comprehension import Index
 from tcdsl.options import Options
 from tcdsl.plan.common_blocks import common_blocks
 from tcdsl.plan.predicted import predicted_seconds
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Kind
+from tcdsl.poly.scop import Kind, loads_of
 from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group, join_all, paired, shareable, unrelated_parts
 from tcdsl.strategies.gpu_grouping import Grouped
@@ -84,6 +85,20 @@ class Evaluator:
         problem = self.problem(group)
         moved = sum(t.footprint_bytes for t in traffic_of(problem)) / self.gpu.dram_copy_bytes_per_s
         return self.seconds(group) > SLOW * (moved + self.gpu.launch_s)
+
+    def has_sums_of_sums(self, group: Group) -> bool:
+        """Return whether a member adds up what another one has sums of, along an index of these."""
+        by_name = self.grouped.scop.by_name
+        updates = [by_name[n] for n in group.members if by_name[n].kind is Kind.UPDATE]
+        sums = {statement.write.array for statement in updates}
+        return any(
+            Index(index) in node.subscripts
+            for outer in updates
+            if outer.value is not None
+            for node in loads_of(outer.value)
+            if node.tensor in sums
+            for index in outer.reduced
+        )
 
     def is_independent(self, one: Group, other: Group) -> bool:
         """Return whether neither of two groups waits for the other, directly or through others."""
@@ -170,6 +185,11 @@ class Evaluator:
         by_name = self.grouped.scop.by_name
         return {read.array for name in group.members for read in by_name[name].reads}
 
+    def is_read(self, one: Group, other: Group) -> bool:
+        """Return whether *other* reads an array that *one* writes."""
+        by_name = self.grouped.scop.by_name
+        return bool(self.reads(other) & {w.array for n in one.members for w in by_name[n].writes})
+
     def is_fixed(self, group: Group) -> bool:
         """Return whether *group* is none that the search may change.
 
@@ -209,7 +229,7 @@ class Evaluator:
         As many of them as one kernel may have first.
         """
         by_name, members = self.grouped.scop.by_name, other.members
-        if not self.reads(other) & {w.array for n in product.members for w in by_name[n].writes}:
+        if not self.is_read(product, other):
             return
         for count in range(len(members) - 1, 0, -1):
             if not any(by_name[name].kind is Kind.UPDATE for name in members[:count]):

@@ -24,7 +24,7 @@ from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
-from tcdsl.schedule.nesting import Alignment
+from tcdsl.schedule.nesting import Affinities, Alignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +120,23 @@ _affinities: WeakKeyDictionary[Statement, WeakKeyDictionary[Statement, tuple[Dep
 _affinities = WeakKeyDictionary()
 
 
-def affinities_of(scop: Scop) -> list[Dependence]:
-    """Return the pairs of reads of one array as relations { s[x] -> t[y] : same element }."""
-    found: list[Dependence] = []
-    for i, source in enumerate(scop.statements):
+def affinities_of(scop: Scop) -> Affinities:
+    """Return what says which reads of two statements are of one array, the earlier's name first.
+
+    As relations { s[x] -> t[y] : same element }, found when they are asked for: of many statements
+    that read one array few pairs are.
+    """
+
+    def between(one: str, other: str) -> tuple[Dependence, ...]:
+        if scop.position(one) >= scop.position(other):
+            return ()
+        source, sink = scop.by_name[one], scop.by_name[other]
         known = _affinities.setdefault(source, WeakKeyDictionary())
-        for sink in scop.statements[i + 1 :]:
-            if sink not in known:
-                known[sink] = tuple(_affinities_between(source, sink))
-            found += known[sink]
-    return found
+        if sink not in known:
+            known[sink] = tuple(_affinities_between(source, sink))
+        return known[sink]
+
+    return between
 
 
 def _affinities_between(source: Statement, sink: Statement) -> Iterator[Dependence]:

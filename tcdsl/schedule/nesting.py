@@ -11,7 +11,7 @@ equal (distance zero): then the loop carries nothing, and the next levels order 
 Each statement opens its loops in its preferred order: fusion never spoils an access pattern.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import reduce
 
 from tcdsl.costmodel.locality import Shape
@@ -44,21 +44,25 @@ class Piece:
 
 
 Remaining = Mapping[str, tuple[Piece, ...]]
+# Of two statements: the elements that both read.
+Affinities = Callable[[str, str], Sequence[Dependence]]
+
+
+def _none(_: str, __: str) -> Sequence[Dependence]:
+    return ()
 
 
 class Alignment:
     """Answers, and remembers, which dimensions of two statements the dependences make equal."""
 
-    def __init__(self, dependences: Dependences, affinities: Sequence[Dependence] = ()) -> None:
+    def __init__(self, dependences: Dependences, affinities: Affinities = _none) -> None:
         self._edges: dict[tuple[str, str], list[Dependence]] = {}
         self._predecessors: dict[str, set[str]] = {}
         for edge in dependences.strict:
             self._edges.setdefault((edge.source, edge.sink), []).append(edge)
             if edge.source != edge.sink:
                 self._predecessors.setdefault(edge.sink, set()).add(edge.source)
-        self._affinities: dict[tuple[str, str], list[Dependence]] = {}
-        for edge in affinities:
-            self._affinities.setdefault((edge.source, edge.sink), []).append(edge)
+        self._affinities = affinities
         self._shared: dict[tuple[str, int, str, int], bool | None] = {}
         self._ties: dict[tuple[str, int, str, int], bool | None] = {}
         self._alike: dict[tuple[str, int, str, int], bool] = {}
@@ -98,10 +102,7 @@ class Alignment:
 
     def has_affinity(self, source: str, source_dim: int, sink: str, sink_dim: int) -> bool:
         """Return whether the source, and then the sink, read the same element of one array."""
-        return any(
-            edge.has_equal(source_dim, sink_dim)
-            for edge in self._affinities.get((source, sink), [])
-        )
+        return any(edge.has_equal(source_dim, sink_dim) for edge in self._affinities(source, sink))
 
 
 class Nester:

@@ -138,7 +138,7 @@ def accesses_of(scop: Scop, array: str) -> list[tuple[Statement, Access]]:
     """Return every access to *array*, with its statement."""
     return [
         (statement, access)
-        for statement in scop.statements
+        for statement in scop.users.get(array, ())
         for access in (*statement.writes, *statement.reads)
         if access.array == array
     ]

@@ -13,6 +13,7 @@ kernel could begin, and columns are kept in registers.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
@@ -82,28 +83,32 @@ def group_for_gpu(
     scop: Scop, options: Options, gpu: Chip, chunks: Sequence[ChunkedRows] = ()
 ) -> Grouped:
     """Partition the statements of *scop* into kernels, what blocks do with *chunks* apart."""
-    dependences = dependences_of(scop)
-    shapes = gpu_shapes_of(scop, dependences)
-    scop = with_atomics(scop, shapes, options)
+    known = ungrouped(scop, options)
+    scop, shapes = known.scop, known.shapes
     if atomic := [s.name for s in scop.statements if s.is_atomic]:
         record("atomics", scop, notes=atomic)
-    shapes = {name: freed(shape, scop.by_name[name]) for name, shape in shapes.items()}
-    alignment = alignment_of(scop, dependences)
     refused: Refused = []
     policy = _Policy(scop, shapes, options, gpu, chunks)
 
     def grouped(refused: Refused) -> list[Group]:
         why_not = recording(policy.why_not, refused)
-        return with_long_groups(group_statements(scop, alignment, shapes, why_not), shapes)
+        return with_long_groups(group_statements(scop, known.alignment, shapes, why_not), shapes)
 
     groups = grouped(refused)
     wider: list[Group] = []
     if policy.left_idle and gpu.blocks_per_cluster > 1:
         policy.blocks_a_row = gpu.blocks_per_cluster
         wider = grouped([])
-    return Grouped(
-        scop, dependences, alignment, shapes, groups, chunks, tuple(refused), wider=wider
-    )
+    return replace(known, groups=groups, chunks=chunks, refused=tuple(refused), wider=wider)
+
+
+def ungrouped(scop: Scop, options: Options) -> Grouped:
+    """Return what groups of *scop*'s statements depend on, and none yet; atomic where they may."""
+    dependences = dependences_of(scop)
+    shapes = gpu_shapes_of(scop, dependences)
+    scop = with_atomics(scop, shapes, options)
+    shapes = {name: freed(shape, scop.by_name[name]) for name, shape in shapes.items()}
+    return Grouped(scop, dependences, alignment_of(scop, dependences), shapes, ())
 
 
 def tiled_members(grouped: Grouped, options: Options, gpu: Chip) -> frozenset[str]:

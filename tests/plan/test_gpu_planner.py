@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from tcdsl.costmodel.chip import Chip, load_chip
-from tcdsl.driver import FallbackLevel, GpuBackend
+from tcdsl.driver import GpuBackend
 from tcdsl.errors import InternalError
+from tcdsl.fallbacks import FallbackLevel
 from tcdsl.options import Options
 from tcdsl.plan.gpu_planner import plan_for_gpu
 from tcdsl.poly.loop_tree import LoopKind, loops_of

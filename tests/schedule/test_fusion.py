@@ -120,9 +120,11 @@ def test_an_initialisation_is_led_by_its_updates(lower: Lower) -> None:
 
 
 def test_affinities_are_pairs_of_reads_of_one_element(lower: Lower) -> None:
-    (found,) = affinities_of(lower(BRANCHES, (6,), (6,)))
+    of_branches = affinities_of(lower(BRANCHES, (6,), (6,)))
+    (found,) = of_branches("S0", "S1")
     assert (found.source, found.sink, found.array) == ("S0", "S1", "x")
-    assert affinities_of(lower(STRANGERS, (6,), (6,))) == []
+    assert not of_branches("S1", "S0")
+    assert not affinities_of(lower(STRANGERS, (6,), (6,)))("S0", "S1")
 
 
 def test_textual_order(lower: Lower) -> None:

@@ -12,7 +12,8 @@ import pytest
 import tcdsl
 from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.costmodel.chip import Chip, load_chip
-from tcdsl.driver import Compiled, FallbackLevel, GpuBackend, compile_with
+from tcdsl.driver import Compiled, GpuBackend, compile_with
+from tcdsl.fallbacks import FallbackLevel
 from tcdsl.lang.request import Request, Strides
 from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
 from tcdsl.schedule.plan import Plan

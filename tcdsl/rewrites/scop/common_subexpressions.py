@@ -39,7 +39,10 @@ def _shared(scop: Scop, statement: Statement) -> Iterator[Statement]:
     """Yield *statement*, each time with another value read instead of computed."""
     if statement.kind not in (Kind.ASSIGN, Kind.UPDATE) or statement.library:
         return
+    read = {access.array for access in statement.reads}
     for producer in scop.statements[: scop.position(statement.name)]:
+        if not read.issuperset(access.array for access in producer.reads):
+            continue  # it does not compute that
         if why_not_stored(scop, producer, statement) is None:
             yield from _reading(scop, producer, statement)
 

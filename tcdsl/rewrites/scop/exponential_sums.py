@@ -139,18 +139,32 @@ def _is_box(scop: Scop, domain: isl.Set) -> bool:
 
 def _totals(scop: Scop, peak: Statement) -> Iterator[Total]:
     """Yield the sums of exponentials beside the maximum that *peak* finds."""
-    last = len(scop.statements)
-    for position in range(scop.position(peak.name) + 1, last):
-        statement = scop.statements[position]
+    uses = {peak.write.array: 1}  # how often the value of each array computed of it loads it
+    for statement in scop.statements[scop.position(peak.name) + 1 :]:
         if statement.kind is not Kind.INIT and writes_to(statement, peak.write.array):
             return  # another maximum from here on
-        total = _total(scop, peak, statement)
+        own = 0 if statement.value is None else _uses(statement.value, uses)
+        total = _total(scop, peak, statement) if own == 1 else None
+        if _definition(scop, statement.write.array, peak) is statement:
+            uses[statement.write.array] = own
         if total is not None and _why_not_moved(scop, peak, statement, total) is None:
             yield total
 
 
+def _uses(value: Expr, uses: Mapping[str, int]) -> int:
+    """Return how often *value* loads the largest, with all temporaries substituted.
+
+    A sum of exponentials does so once.  In a chain of layers, each of which reads the one before it
+    twice, it would be 2^n times, in an expression as long.
+    """
+    return sum(uses.get(load.tensor, 0) for load in loads_of(value))
+
+
 def _total(scop: Scop, peak: Statement, statement: Statement) -> Total | None:
-    """Return *statement* as a sum of exponentials beside *peak*, or None if it is none."""
+    """Return *statement* as a sum of exponentials beside *peak*, or None if it is none.
+
+    Its value loads the largest once, directly or through temporaries.
+    """
     if _why_not_row(scop, statement) is not None:
         return None
     reduction, value = statement.reduction, statement.value
@@ -204,7 +218,7 @@ def _definition(scop: Scop, array: str, peak: Statement) -> Statement | None:
     """Return the statement after *peak* that alone makes the temporary *array*, or None."""
     if scop.arrays[array].storage is not Storage.SCRATCH:
         return None
-    writers = [s for s in scop.statements if writes_to(s, array)]
+    writers = [s for s in scop.users.get(array, ()) if writes_to(s, array)]
     if len(writers) != 1:
         return None
     (writer,) = writers

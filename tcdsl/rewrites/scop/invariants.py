@@ -39,14 +39,12 @@ def with_invariants(scop: Scop, kernels: Collection[Collection[str]]) -> Scop:
             if scop.by_name[name].kind is Kind.UPDATE
         }
         for name in members:
-            statement = scop.by_name[name]
-            moved = _moved(scop, statement, sums)
-            if moved is not None:
-                return with_invariants(_apart(scop, statement, moved), kernels)
+            while (moved := _moved(scop.by_name[name], sums)) is not None:
+                scop = _apart(scop, scop.by_name[name], moved)
     return scop
 
 
-def _moved(scop: Scop, statement: Statement, sums: Collection[str]) -> Expr | None:
+def _moved(statement: Statement, sums: Collection[str]) -> Expr | None:
     """Return the first expression of *statement* that is to be moved, if there is one."""
     if statement.kind not in (Kind.ASSIGN, Kind.UPDATE) or statement.value is None:
         return None

@@ -105,9 +105,10 @@ def without(scop: Scop, array: str) -> Scop | None:
 
 def writers_and_users(scop: Scop, array: str) -> tuple[list[Statement], list[Statement]]:
     """Return the statements that write *array*, and those that read it."""
+    touching = scop.users.get(array, ())
     return (
-        [s for s in scop.statements if any(w.array == array for w in s.writes)],
-        [s for s in scop.statements if any(r.array == array for r in s.reads)],
+        [s for s in touching if any(w.array == array for w in s.writes)],
+        [s for s in touching if any(r.array == array for r in s.reads)],
     )
 
 
