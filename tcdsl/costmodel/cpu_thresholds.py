@@ -65,7 +65,13 @@ PIECES_A_THREAD = 64  # of a loop whose iterations are of different lengths
 STENCIL_ROWS = (8, 16, 32, 64, 128)  # of a tile of a chain of stencils, along all axes but the last
 STENCIL_VALUES = (64, 128, 256, 512, 1024)  # of its rows
 STENCIL_CACHE = 0.5  # of a core's second-level cache, that what lies between may take
-STENCIL_ROW_SECONDS = 1e-8  # until a row's loop runs in whole vectors
+LOOP_START_SECONDS = 1e-8  # until an innermost loop runs in whole vectors
+
+# Of the estimate (cpu_estimate, nests).
+OVERLAP = 3  # the power of the norm of what a core does, and of what comes from beyond its L1
+HELD_SHARE = 0.8  # of a cache, that what is used again may take
+CALL_OPERATIONS = 16  # of a function, in whole vectors
+CONVERSION_OPERATIONS = 2  # of a narrow number to a wider one
 
 # Of a sum: take as long as storing and loading an element of an intermediate (contraction_order).
 PRODUCTS_PER_ELEMENT = 16

@@ -7,6 +7,8 @@ next one.  Blocks are dealt to threads, so that the last ones may leave threads 
 from collections.abc import Iterator
 
 from tcdsl.costmodel import cpu_thresholds
+from tcdsl.costmodel.chip import Unit
+from tcdsl.costmodel.cpu_work import CpuWork, Phase
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.records import dataclass
 
@@ -54,7 +56,7 @@ def seconds_in_tiles(product: Product, cpu: Cpu) -> float:
     # A panel of columns stays in the second-level cache for a block of rows, if it fits.
     rows = ROWS_A_BLOCK if 2 * panel <= cpu.l2_bytes else tile_rows
     passes = max(1, product.rows // rows)
-    moved = columns / _next_level(cpu)
+    moved = columns / cpu.l3_bytes_per_s
     if 2 * columns > cpu.l2_bytes:
         # Long rows are on pages of their own; of short ones a page holds many.
         stride = PAGE_BYTES if product.is_apart else product.column_stride_bytes
@@ -67,27 +69,33 @@ def seconds_in_tiles(product: Product, cpu: Cpu) -> float:
     return product.count * (one + moved) / threads
 
 
-def seconds_on_panels(product: Product, blocking: Blocking, cpu: Cpu) -> float:
-    """Return how long panels of *blocking* take, with the copies that fill them."""
+def work_on_panels(product: Product, blocking: Blocking, cpu: Cpu) -> CpuWork:
+    """Return what panels of *blocking* cost, with the copies that fill them."""
     size, terms = product.element_bytes, product.terms
     steps = -(-terms // blocking.terms)
     rows, columns = min(blocking.rows, product.rows), min(blocking.columns, product.columns)
-    blocks = -(-product.rows // blocking.rows) * -(-product.columns // blocking.columns)
-    rate = cpu.l2_bytes_per_s
-    packed = rows if blocking.is_shared else rows + columns
-    one = _multiplying(product, rows, columns, cpu) / product.together
-    # Copies read what other blocks have driven out of the second-level cache.
-    one += 2 * packed * terms * size / _next_level(cpu)
-    one += (3 + 2 * steps) * rows * columns * size / rate
-    rounds: float = -(-blocks * product.count // cpu.threads)
+    blocks = product.count * -(-product.rows // blocking.rows)
+    blocks *= -(-product.columns // blocking.columns)
+    threads, all_blocks = blocks / -(-blocks // cpu.threads), float(blocks)
     if cpu.threads == 1:  # the last blocks are smaller
-        rounds = product.count * (product.rows / rows) * (product.columns / columns)
+        all_blocks = product.count * (product.rows / rows) * (product.columns / columns)
+    packed = rows if blocking.is_shared else rows + columns
+    # Copies read what other blocks have driven out of the second-level cache.
+    copied = all_blocks * 2 * packed * terms * size
+    added = all_blocks * (3 + 2 * steps) * rows * columns * size
+    if blocking.is_shared:  # one after another, so that prefetches are in time
+        added += all_blocks * columns * terms * size
+    products = all_blocks * _whole(product, rows, columns) * terms / product.together
+    phases = [
+        Phase(threads, ((_unit(product), products),)),
+        Phase(threads, l2_bytes=added, l3_bytes=copied),
+    ]
     if not blocking.is_shared:
-        return rounds * one + cpu.fork_s
-    all_columns = product.column_count * product.columns * terms * size
-    one += columns * terms * size / rate  # one after another, so that prefetches are in time
-    filled = 2 * all_columns / min(cpu.dram_copy_bytes_per_s, _next_level(cpu) * cpu.threads)
-    return rounds * one + filled + 2 * cpu.fork_s
+        return CpuWork(tuple(phases), forks=1)
+    # The columns come from memory, or from the cache that cores share, where many wait for it.
+    filled = 2.0 * product.column_count * product.columns * terms * size
+    phases.append(Phase(cpu.threads, dram_bytes=filled))
+    return CpuWork(tuple(phases), forks=2)
 
 
 def blockings(product: Product, cpu: Cpu) -> Iterator[Blocking]:
@@ -120,14 +128,17 @@ def _blocks(extent: int, tile: int, sizes: tuple[int, ...]) -> list[int]:
     return list(dict.fromkeys(found))
 
 
+def _whole(product: Product, rows: int, columns: int) -> int:
+    """Return the results of the whole tiles that cover a block."""
+    tile_rows, tile_columns = product.tile
+    return -(-rows // tile_rows) * tile_rows * -(-columns // tile_columns) * tile_columns
+
+
+def _unit(product: Product) -> Unit:
+    return Unit.FMA_F64 if product.element_bytes == 8 else Unit.FMA_F32
+
+
 def _multiplying(product: Product, rows: int, columns: int, cpu: Cpu) -> float:
     """Return the seconds of the multiplications of whole tiles that cover a block."""
-    tile_rows, tile_columns = product.tile
-    whole = -(-rows // tile_rows) * tile_rows * -(-columns // tile_columns) * tile_columns
     rate = cpu.fma_f64_per_s if product.element_bytes == 8 else cpu.fma_f32_per_s
-    return whole * product.terms / rate
-
-
-def _next_level(cpu: Cpu) -> float:
-    """Return the bytes a second from the cache that cores share: it is in no chip's file."""
-    return cpu.l2_bytes_per_s / 2
+    return _whole(product, rows, columns) * product.terms / rate

@@ -33,8 +33,8 @@ from tcdsl.strategies.asked import asked_for
 OUTER = cpu_thresholds.STENCIL_ROWS
 INNER = cpu_thresholds.STENCIL_VALUES
 MOST_CACHE = cpu_thresholds.STENCIL_CACHE
-ROW_SECONDS = cpu_thresholds.STENCIL_ROW_SECONDS
-CALL_OPERATIONS = 16
+ROW_SECONDS = cpu_thresholds.LOOP_START_SECONDS
+CALL_OPERATIONS = cpu_thresholds.CALL_OPERATIONS
 PIECE_STEPS = (2, 3, 4, 6)  # of the pieces that a long chain is cut into
 
 

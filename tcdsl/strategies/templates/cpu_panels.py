@@ -9,8 +9,9 @@ from dataclasses import replace
 from math import inf, prod
 
 from tcdsl.costmodel import cpu_thresholds
+from tcdsl.costmodel.cpu_estimate import estimate_on_cpu
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.costmodel.panels import Product, blockings, seconds_in_tiles, seconds_on_panels
+from tcdsl.costmodel.panels import Blocking, Product, blockings, seconds_in_tiles, work_on_panels
 from tcdsl.costmodel.register_tiles import registers_of
 from tcdsl.lang.comprehension import Cast, Expr, Load, Operator, children
 from tcdsl.poly.parallelism import Role
@@ -82,13 +83,17 @@ def why_not(problem: Problem) -> str | None:
     if uses < least and (not found.is_apart or found.is_copied):
         return "what is copied would be used a few times"
     product, cpu = _product(problem), problem.cpu
-    times = (seconds_on_panels(product, blocking, cpu) for blocking in blockings(product, cpu))
+    times = (_seconds(product, blocking, cpu) for blocking in blockings(product, cpu))
     # What no copy of an operand takes away, guards and conversions, is computed in each tile.
     slower = (GUARDED if found.is_guarded else 1) * (1 if found.dots is None else CONVERTED)
     in_tiles = slower * _seconds_in_tiles(found, product, cpu)
     if min(times, default=inf) >= in_tiles:
         return "its operands are near enough where they are"
     return None
+
+
+def _seconds(product: Product, blocking: Blocking, cpu: Cpu) -> float:
+    return estimate_on_cpu(work_on_panels(product, blocking, cpu), cpu).seconds
 
 
 def _seconds_in_tiles(found: _Found, product: Product, cpu: Cpu) -> float:
@@ -197,7 +202,7 @@ def space(problem: Problem) -> Iterator[CpuPanelsConfig]:
     product = _product(problem)
     found = sorted(
         blockings(product, problem.cpu),
-        key=lambda blocking: seconds_on_panels(product, blocking, problem.cpu),
+        key=lambda blocking: _seconds(product, blocking, problem.cpu),
     )
     found_ = _found(problem)
     assert not isinstance(found_, str), "why_not"
@@ -255,7 +260,9 @@ def schedule(problem: Problem, config: CpuPanelsConfig) -> Sketch:
         f"contraction: panels of {found.rows} % {mr} and {found.columns} % {nr}, blocks of"
         f" {mc} x {nc} results and {kc} terms",
     )
-    return Sketch(problem.group.members, (), {}, why=why, panels=panels)
+    blocking = Blocking(mc, nc, kc, config.is_shared)
+    work = work_on_panels(_product(problem), blocking, problem.cpu)
+    return Sketch(problem.group.members, (), {}, why=why, panels=panels, cpu_work=work)
 
 
 TEMPLATE = Template("cpu_panels", CpuPanelsConfig, why_not, space, schedule)

@@ -60,7 +60,7 @@ def space(problem: Problem) -> Iterator[CpuRowConfig]:
     """Yield the configurations, first the likeliest."""
     likeliest = _likeliest(problem)
     yield likeliest
-    others = [replace(likeliest, vectors=vectors) for vectors in (0, *VECTORS) if likeliest.vectors]
+    others = [replace(likeliest, vectors=vectors) for vectors in _other_vectors(problem, likeliest)]
     if likeliest.far:
         others += [replace(likeliest, far=far) for far in (0, 32, 64, 256)]
     if likeliest.parallel and likeliest.tile > 1:
@@ -70,6 +70,21 @@ def space(problem: Problem) -> Iterator[CpuRowConfig]:
     if likeliest.chunk and not likeliest.cycle:
         others.append(replace(_over_parallel(problem, likeliest.vectors), far=likeliest.far))
     yield from (config for config in dict.fromkeys(others) if config != likeliest)
+
+
+def _other_vectors(problem: Problem, likeliest: CpuRowConfig) -> list[int]:
+    """Return other numbers of vectors that make other partial sums, fewer and fewer."""
+    shapes = problem.shapes
+    if not (likeliest.vectors and any(_ends_reduced(shapes[n]) for n in problem.group.members)):
+        return []
+    outer = _outer_of(problem, likeliest)
+    seen, found = [_lanes(problem, outer, likeliest.vectors)], list[int]()
+    for vectors in (*reversed(VECTORS), 0):
+        lanes = _lanes(problem, outer, vectors)
+        if lanes not in seen:
+            seen.append(lanes)
+            found.append(vectors)
+    return found
 
 
 def schedule(problem: Problem, config: CpuRowConfig) -> Sketch:
