@@ -146,18 +146,31 @@ def _fastest_on_cpu(problem: Problem) -> Choice:
 
     Where sizes are open, that is at what they count as (``locality.OPEN_EXTENT``).
     """
-    every = [
+    every = _likeliest(problem)
+    if len(every) == 1:
+        return every[0]
+    times = [_seconds(problem, choice) for choice in every]
+    most = ALIKE_ON_CPU * min(times)
+    return next(one for one, seconds in zip(every, times, strict=True) if seconds <= most)
+
+
+def _likeliest(problem: Problem) -> list[Choice]:
+    """Return the first choices of each template that applies."""
+    return [
         Choice(template, config)
         for template in templates_for(problem)
         if template.why_not(problem) is None
         for config in islice(template.space(problem), LIKELY)
     ]
-    if len(every) == 1:
-        return every[0]
-    times = [estimated(problem, one.template.schedule(problem, one.config))[1].seconds
-             for one in every]  # fmt: skip
-    most = ALIKE_ON_CPU * min(times)
-    return next(one for one, seconds in zip(every, times, strict=True) if seconds <= most)
+
+
+def _seconds(problem: Problem, choice: Choice) -> float:
+    return estimated(problem, choice.template.schedule(problem, choice.config))[1].seconds
+
+
+def least_seconds(problem: Problem) -> float:
+    """Return how long the fastest of the likeliest choices takes on a CPU."""
+    return min(_seconds(problem, choice) for choice in _likeliest(problem))
 
 
 def _least(problem: Problem, every: Sequence[Choice]) -> Choice:

@@ -39,6 +39,7 @@ from tcdsl.schedule.placement import in_whole_vectors, place
 from tcdsl.schedule.plan import Kernel, Plan, Weighed
 from tcdsl.schedule.trace import record
 from tcdsl.strategies.asked import NOTHING_ASKED, Asked, asked_for, require_followed
+from tcdsl.strategies.catalogue import ALIKE_ON_CPU, least_seconds
 from tcdsl.strategies.choices import candidates_of, choice_for
 from tcdsl.strategies.contraction import (
     find_contraction,
@@ -163,22 +164,41 @@ def _with_operands(
     options: Options,
     cpu: Cpu,
 ) -> Scop:
-    """Return *scop* with copies of operands that register tiles read, but none of what panels hold.
+    """Return *scop* with copies of operands that register tiles read, unless panels are faster.
 
     Panels are filled from any layout and type.  Whether a contraction has them depends on what
     shares its kernel, copies for other contractions too: where it has none, its own are made.
     """
     wanted = {name for name in shapes if has_operands_to_copy(scop, shapes[name], cpu)}
-    kept = wanted and wanted & _on_panels(scop, shapes, dependences, options, cpu)
+    if not wanted:
+        return scop
+    kept = wanted & _on_panels(scop, shapes, dependences, options, cpu)
+    all_copied = materialise_operands(scop, shapes, cpu)
+    if not kept:
+        return all_copied
     while True:
         laid_out = materialise_operands(scop, shapes, cpu, kept)
-        if not kept or laid_out is scop:
-            return laid_out
         known = dependences_of(laid_out)
         still = kept & _on_panels(laid_out, shapes_of(laid_out, known), known, options, cpu)
         if still == kept:
-            return laid_out
+            break
         kept = still
+    if not kept:
+        return all_copied
+    on_panels, copied = (_seconds(layout, options, cpu) for layout in (laid_out, all_copied))
+    return laid_out if on_panels <= ALIKE_ON_CPU * copied else all_copied
+
+
+def _seconds(scop: Scop, options: Options, cpu: Cpu) -> float:
+    """Return how long the kernels of *scop* take."""
+    dependences = dependences_of(scop)
+    shapes = shapes_of(scop, dependences)
+    groups = _groups(scop, shapes, dependences, _Policy(scop, shapes, options, cpu), [])
+    return sum(
+        least_seconds(Problem(scop, group, shapes, cpu, options))
+        for group in groups
+        if not library_of(scop, group.members)
+    )
 
 
 def _on_panels(

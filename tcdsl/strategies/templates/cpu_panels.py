@@ -11,7 +11,7 @@ from math import inf, prod
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.cpu_estimate import estimate_on_cpu
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.costmodel.panels import Blocking, Product, blockings, seconds_in_tiles, work_on_panels
+from tcdsl.costmodel.panels import Blocking, Product, blockings, work_on_panels
 from tcdsl.costmodel.register_tiles import registers_of
 from tcdsl.lang.comprehension import Cast, Expr, Load, Operator, children
 from tcdsl.poly.parallelism import Role
@@ -32,8 +32,6 @@ LEAST_USES, NARROW_USES = cpu_thresholds.PANEL_USES, cpu_thresholds.NARROW_USES
 LEAST_TERMS = cpu_thresholds.PANEL_TERMS
 MOST_WITHIN = cpu_thresholds.PANEL_WINDOW
 DOT_COLUMNS = 16  # that the device library's functions have, or a multiple
-COPIED_SECONDS = cpu_thresholds.COPIED_SECONDS
-GUARDED, CONVERTED = cpu_thresholds.GUARDED_TILES, cpu_thresholds.CONVERTED_TILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,28 +80,11 @@ def why_not(problem: Problem) -> str | None:
     # Where tiles would hold partial sums, in lanes, copies are worth more.
     if uses < least and (not found.is_apart or found.is_copied):
         return "what is copied would be used a few times"
-    product, cpu = _product(problem), problem.cpu
-    times = (_seconds(product, blocking, cpu) for blocking in blockings(product, cpu))
-    # What no copy of an operand takes away, guards and conversions, is computed in each tile.
-    slower = (GUARDED if found.is_guarded else 1) * (1 if found.dots is None else CONVERTED)
-    in_tiles = slower * _seconds_in_tiles(found, product, cpu)
-    if min(times, default=inf) >= in_tiles:
-        return "its operands are near enough where they are"
     return None
 
 
 def _seconds(product: Product, blocking: Blocking, cpu: Cpu) -> float:
     return estimate_on_cpu(work_on_panels(product, blocking, cpu), cpu).seconds
-
-
-def _seconds_in_tiles(found: _Found, product: Product, cpu: Cpu) -> float:
-    """Return how long register tiles take, with the copy of columns that they would read."""
-    if not (found.is_apart and found.is_copied):
-        return seconds_in_tiles(product, cpu)
-    stride = product.columns * product.element_bytes
-    laid_out = replace(product, is_apart=False, column_stride_bytes=stride)
-    elements = product.column_count * product.columns * product.terms
-    return seconds_in_tiles(laid_out, cpu) + COPIED_SECONDS * elements / cpu.threads
 
 
 @analysis
