@@ -25,13 +25,16 @@ says, kernel by kernel and at the median:
 kernel (candidates_lines.py), and leaves out programs that are there: a run that was cut off goes
 on.
 
-On a CPU a time is the least processor time of a call, in turns: other work on the machine counts
-less.  For one thread: ``taskset -c 1 python benchmarks/candidates.py --target cpu --most 8``.
+On a CPU with OMP_NUM_THREADS=1 a time is the least processor time of a call, in turns: other work
+on the machine counts less.  For one thread:
+
+    OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/candidates.py --target cpu --most 8
 """
 
 import argparse
 import json
 import math
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -91,7 +94,8 @@ def timed(place: Place, one: Weighed, inputs: Mapping[str, Any], seconds: float)
         if wrong:
             failed.append(f"{json.dumps(candidate['config'])}: {wrong}")
         calls[str(number)] = call
-    us = processor_us(calls, seconds) if job.target == "cpu" else place_us(place, calls, seconds)
+    is_alone = job.target == "cpu" and os.environ.get("OMP_NUM_THREADS") == "1"
+    us = processor_us(calls, seconds) if is_alone else place_us(place, calls, seconds)
     candidates = tuple(
         {**candidate, "measured_us": us[name]}
         for number, candidate in enumerate(one.candidates)

@@ -14,7 +14,7 @@ doi:10.1145/113445.113449 (reuse that the loops inside a cache's reach keep).
 from collections.abc import Sequence
 from math import prod
 
-from tcdsl.costmodel.cpu_thresholds import HELD_SHARE, LINE_BYTES
+from tcdsl.costmodel.cpu_thresholds import HELD_SHARE, LINE_BYTES, PAGE_BYTES
 from tcdsl.records import dataclass
 
 
@@ -27,19 +27,24 @@ class Moves:
     is_written: bool = False
 
 
-def touched_bytes(moves: Moves, trips: Sequence[float], depth: int) -> float:
-    """Return the bytes of the lines that the loops from *depth* on touch."""
+def touched_bytes(
+    moves: Moves, trips: Sequence[float], depth: int, restart_bytes: float = 0.0
+) -> float:
+    """Return the bytes of the lines that the loops from *depth* on touch.
+
+    :arg restart_bytes: that a piece takes as long as, beside its own, if the next is a page away.
+    """
     by_stride: dict[int, float] = {}
     for stride, count in zip(moves.strides[depth:], trips[depth:], strict=True):
         if stride and count > 1:
             by_stride[stride] = by_stride.get(stride, 1) + count - 1
-    span, pieces = float(moves.element_bytes), 1.0
+    span, pieces, apart = float(moves.element_bytes), 1.0, 0
     for stride, count in sorted(by_stride.items()):
         if stride <= max(span, LINE_BYTES):
             span += stride * (count - 1)
         else:
-            pieces *= count
-    return pieces * max(span, LINE_BYTES)
+            pieces, apart = pieces * count, apart or stride
+    return pieces * (max(span, LINE_BYTES) + restart_bytes * min(1.0, apart / PAGE_BYTES))
 
 
 class Touched:
@@ -51,20 +56,20 @@ class Touched:
         self.inside = [[touched_bytes(one, trips, d) for d in depths] for one in moves]
         self.together = [sum(own[d] for own in self.inside) for d in depths]
 
-    def bytes_into(self, cache_bytes: float) -> list[float]:
+    def bytes_into(self, cache_bytes: float, restart_bytes: float = 0.0) -> list[float]:
         """Return how many bytes of each access come into a cache of *cache_bytes*, or go out."""
         most, n_loops = HELD_SHARE * cache_bytes, len(self.trips)
         depth = next((d for d, all_bytes in enumerate(self.together) if all_bytes <= most), n_loops)
         if depth == 0:
             return [0.0] * len(self.moves)
-        return [self._anew(number, depth - 1) for number in range(len(self.moves))]
+        return [self._anew(one, depth - 1, restart_bytes) for one in self.moves]
 
-    def _anew(self, number: int, depth: int) -> float:
+    def _anew(self, moves: Moves, depth: int, restart_bytes: float) -> float:
         """Return what an access brings if the loops around that at *depth* bring all anew."""
-        moves = self.moves[number]
         around = depth
         if not moves.strides[depth]:
             while around and not moves.strides[around - 1]:
                 around -= 1
         times = 2 if moves.is_written else 1  # a line that is written is loaded, and stored
-        return float(times * prod(self.trips[:around]) * self.inside[number][depth])
+        inside = touched_bytes(moves, self.trips, depth, restart_bytes)
+        return float(times * prod(self.trips[:around]) * inside)

@@ -1,7 +1,6 @@
-"""How long a contraction takes on a CPU, in a register tile alone and on packed panels.
+"""What a contraction on packed panels costs on a CPU.
 
-Seconds of one core: its multiplications, and what moves between its second-level cache and the
-next one.  Blocks are dealt to threads, so that the last ones may leave threads idle.
+Multiplications, and what moves between a core's second-level cache and the next one.  Blocks are dealt to threads, so that the last ones may leave threads idle.
 """
 
 from collections.abc import Iterator
@@ -12,18 +11,12 @@ from tcdsl.costmodel.cpu_work import CpuWork, Phase
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.records import dataclass
 
-ROWS_A_BLOCK = cpu_thresholds.ROWS_A_BLOCK
 TERMS_A_BLOCK = cpu_thresholds.TERMS_A_BLOCK
-PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """*count* products of *rows* x *terms* by *terms* x *columns*, in a tile of registers.
-
-    *is_apart*: neighbours in memory are not neighbours in the tile's vectors.
-    *stride_bytes* is between the rows of the operand whose rows a tile reads.
-    """
+    """*count* products of *rows* x *terms* by *terms* x *columns*, in a tile of registers."""
 
     rows: int
     columns: int
@@ -31,11 +24,8 @@ class Product:
     count: int
     tile: tuple[int, int]
     element_bytes: int
-    is_apart: bool = False
-    stride_bytes: int = 0
     column_count: int = 1  # of the products, how many have columns of their own
     together: int = 1  # terms that an instruction multiplies, on panels
-    column_stride_bytes: int = PAGE_BYTES  # between terms of the operand whose columns a tile reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +36,6 @@ class Blocking:
     columns: int
     terms: int
     is_shared: bool
-
-
-def seconds_in_tiles(product: Product, cpu: Cpu) -> float:
-    """Return how long register tiles take that read the operands where they are."""
-    tile_rows, tile_columns = product.tile
-    panel = product.terms * tile_columns * product.element_bytes
-    columns = product.columns * product.terms * product.element_bytes
-    # A panel of columns stays in the second-level cache for a block of rows, if it fits.
-    rows = ROWS_A_BLOCK if 2 * panel <= cpu.l2_bytes else tile_rows
-    passes = max(1, product.rows // rows)
-    moved = columns / cpu.l3_bytes_per_s
-    if 2 * columns > cpu.l2_bytes:
-        # Long rows are on pages of their own; of short ones a page holds many.
-        stride = PAGE_BYTES if product.is_apart else product.column_stride_bytes
-        slower = max(1.0, min(1.0, stride / PAGE_BYTES) * IN_PLACE)
-        moved = passes * columns / (cpu.l2_bytes_per_s / slower)
-    collides = product.stride_bytes % PAGE_BYTES == 0 and product.stride_bytes > 0
-    factor = cpu_thresholds.COLLIDING_ROWS if collides or product.is_apart else 1.0
-    threads = min(cpu.threads, max(1, product.rows // tile_rows) * product.count)
-    one = factor * _multiplying(product, product.rows, product.columns, cpu)
-    return product.count * (one + moved) / threads
 
 
 def work_on_panels(product: Product, blocking: Blocking, cpu: Cpu) -> CpuWork:
@@ -114,7 +83,6 @@ def blockings(product: Product, cpu: Cpu) -> Iterator[Blocking]:
 
 
 MOST_BYTES = cpu_thresholds.PANEL_BYTES
-IN_PLACE = cpu_thresholds.IN_PLACE
 HELD = cpu_thresholds.PANEL_CACHE
 
 
@@ -136,9 +104,3 @@ def _whole(product: Product, rows: int, columns: int) -> int:
 
 def _unit(product: Product) -> Unit:
     return Unit.FMA_F64 if product.element_bytes == 8 else Unit.FMA_F32
-
-
-def _multiplying(product: Product, rows: int, columns: int, cpu: Cpu) -> float:
-    """Return the seconds of the multiplications of whole tiles that cover a block."""
-    rate = cpu.fma_f64_per_s if product.element_bytes == 8 else cpu.fma_f32_per_s
-    return _whole(product, rows, columns) * product.terms / rate

@@ -17,7 +17,7 @@ from tcdsl.costmodel.chip import Unit
 from tcdsl.costmodel.cpu_work import CpuWork, Phase
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.nests import Moves, Touched
-from tcdsl.costmodel.register_tiles import registers_of, steps_of_box
+from tcdsl.costmodel.register_tiles import COLLIDING_ROWS, registers_of, steps_of_box
 from tcdsl.lang.comprehension import Binary, Call, Cast, Expr, Select, Unary, walk
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.parallelism import Role
@@ -26,6 +26,8 @@ from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Sketch
 
 CALLS, CONVERSION = cpu_thresholds.CALL_OPERATIONS, cpu_thresholds.CONVERSION_OPERATIONS
+PAGE_ELEMENTS = cpu_thresholds.PAGE_BYTES // 4
+RESTART = cpu_thresholds.RESTART_BYTES
 UNROLLED_VECTORS = 4  # that C compilers write out: no loop is left
 UPDATED = 1.5  # loads that loading and storing an element takes: stores run beside loads
 
@@ -156,10 +158,10 @@ class _Near:
             moves.append(Moves(tuple(strides), size, number < n_writes))
         return Touched(moves, nest.trips)
 
-    def bytes_into(self, name: str, cache_bytes: float) -> float:
+    def bytes_into(self, name: str, cache_bytes: float, restart_bytes: float) -> float:
         """Return the bytes that come into a cache of *cache_bytes* for the member *name*."""
         arrays = _arrays(self._problem.shapes[name])
-        found = self.touched[name].bytes_into(cache_bytes)
+        found = self.touched[name].bytes_into(cache_bytes, restart_bytes)
         is_held = self._together <= cpu_thresholds.HELD_SHARE * cache_bytes
         return sum(
             own for array, own in zip(arrays, found, strict=True)
@@ -203,7 +205,10 @@ def _element_bytes(problem: Problem, name: str) -> tuple[int, ...]:
 def _phase(problem: Problem, sketch: Sketch, nest: _Nest, near: _Near) -> Phase:
     """Return what one thread does of a member."""
     cpu, name = problem.cpu, nest.name
-    bytes_ = [near.bytes_into(name, size) for size in (cpu.l1_bytes, cpu.l2_bytes, cpu.l3_bytes)]
+    bytes_ = [
+        near.bytes_into(name, size, restart)
+        for size, restart in ((cpu.l1_bytes, 0), (cpu.l2_bytes, RESTART), (cpu.l3_bytes, RESTART))
+    ]
     core = (_tile if _is_tile(sketch, name) else _row)(problem, sketch, nest, near)
     near.see(name)
     return replace(core, l2_bytes=bytes_[0], l3_bytes=bytes_[1], dram_bytes=bytes_[2])
@@ -291,6 +296,9 @@ def _tile(problem: Problem, sketch: Sketch, nest: _Nest, near: _Near) -> Phase:
     if is_dot:
         around *= ceil(shape.extents[vector.dim] / lanes)
         across = lanes
+    slower = _slower(problem, nest.name)
+    if tile_rows > COLLIDING_ROWS and any(_collides(shape, vector.dim, dim) for dim in unrolled):
+        slower *= cpu_thresholds.COLLIDING_ROWS
     steps = steps_of_box(
         rows, across, (tile_rows, lanes), width, registers_of(problem.cpu)
     )
@@ -298,10 +306,15 @@ def _tile(problem: Problem, sketch: Sketch, nest: _Nest, near: _Near) -> Phase:
     folds = share * results * 2 * log2(width) / 2 if is_dot else 0.0
     tiles = share * results / max(1, tile_rows * (1 if is_dot else lanes))
     return Phase(
-        operations=((unit, share * around * steps * width * _slower(problem, nest.name)),),
+        operations=((unit, share * around * steps * width * slower),),
         waits=folds,
         starts=tiles,
     )
+
+
+def _collides(shape: Shape, vector: int, row: int) -> bool:
+    """Return whether rows of an operand that vectors do not walk are whole pages apart."""
+    return any(s[row] and not s[vector] and s[row] % PAGE_ELEMENTS == 0 for s in shape.strides[1:])
 
 
 @analysis

@@ -59,7 +59,6 @@ class _Found:
     is_apart: bool
     is_copied: bool  # whether tiles would read copies of operands
     is_guarded: bool
-    row_stride: int
     column_stride: int
     dots: Dots | None  # the instruction that multiplies several narrow terms
     extents: dict[str, int]
@@ -172,7 +171,7 @@ def _classified(problem: Problem, lead: str, factors: tuple[Factor, Factor]) -> 
         0 < strides[0] <= strides[1],
         stride_of(column_array, factors[columns], near[columns]) != 1,
         has_operands_to_copy(problem.scop, shape, problem.cpu),
-        any(factor.condition is not None for factor in factors), max(strides),
+        any(factor.condition is not None for factor in factors),
         stride_of(column_array, factors[columns], term),
         dots_of(shape, problem.cpu), extents,
     )  # fmt: skip
@@ -217,9 +216,9 @@ def _product(problem: Problem) -> Product:
     return Product(
         extents[found.rows], extents[found.columns],
         extents[found.terms] * prod(extents[i] for i in found.within),
-        prod(extents[i] for i in found.around), (rows, columns), size, found.is_apart,
-        size * found.row_stride, prod(extents[i] for i in found.column_around),
-        1 if found.dots is None else found.dots.at_once, size * found.column_stride,
+        prod(extents[i] for i in found.around), (rows, columns), size,
+        prod(extents[i] for i in found.column_around),
+        1 if found.dots is None else found.dots.at_once,
     )  # fmt: skip
 
 
