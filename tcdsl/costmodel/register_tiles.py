@@ -16,6 +16,8 @@ Below 5 rows (10 of one vector) gcc unrolls them before it vectorises, and loads
 for each row.
 """
 
+from functools import lru_cache
+
 from tcdsl.costmodel.machine import Cpu
 
 MOST_ROWS, MOST_VECTORS = 16, 4
@@ -47,6 +49,7 @@ def steps_of_tile(rows: int, lanes: int, width: int) -> float:
     return max(vectors * rows, loads) + LOOP
 
 
+@lru_cache(4096)
 def best_tile(
     rows: int, lanes: int, width: int, registers: int, row_bytes: int = 0
 ) -> tuple[int, int]:
@@ -76,9 +79,7 @@ def _registers(rows: int, lanes: int, width: int) -> int:
     return rows * vectors + vectors + 1
 
 
-def steps_of_box(
-    rows: int, lanes: int, tile: tuple[int, int], width: int, registers: int
-) -> float:
+def steps_of_box(rows: int, lanes: int, tile: tuple[int, int], width: int, registers: int) -> float:
     """Return how long a term of all results takes: of whole tiles, and of those that are less.
 
     What is in no register is loaded and stored in each term.

@@ -89,9 +89,8 @@ def _nest(problem: Problem, sketch: Sketch, name: str, threads: float) -> _Nest:
     found = []
     for piece, kind in (*around, *inside):
         dim, step = piece.coordinate.position, piece.coordinate.div
-        trips = float(max(1, piece.extent))
-        if piece.coordinate.mod == 0:  # the last tile is a part of one
-            trips = max(1.0, min(trips, shape.counts[dim] / step))
+        # The last tile is a part of one.
+        trips = max(1.0, min(piece.extent, shape.counts[dim] / step))
         if kind is LoopKind.PARALLEL:
             trips, threads = max(1.0, trips / threads), max(1.0, threads / trips)
         shared = axes.get((name, dim), name), step, piece.coordinate.mod, trips, piece.apart
@@ -299,9 +298,7 @@ def _tile(problem: Problem, sketch: Sketch, nest: _Nest, near: _Near) -> Phase:
     slower = _slower(problem, nest.name)
     if tile_rows > COLLIDING_ROWS and any(_collides(shape, vector.dim, dim) for dim in unrolled):
         slower *= cpu_thresholds.COLLIDING_ROWS
-    steps = steps_of_box(
-        rows, across, (tile_rows, lanes), width, registers_of(problem.cpu)
-    )
+    steps = steps_of_box(rows, across, (tile_rows, lanes), width, registers_of(problem.cpu))
     results = prod(e for e, r in zip(shape.extents, shape.roles, strict=True) if r is Role.PARALLEL)
     folds = share * results * 2 * log2(width) / 2 if is_dot else 0.0
     tiles = share * results / max(1, tile_rows * (1 if is_dot else lanes))

@@ -9,7 +9,7 @@ it, is more than that for what is computed again: both are counts of bytes and o
 rates of the machine.  A plan in tiles is taken only if every array of the tiles is local in it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -23,7 +23,7 @@ from tcdsl.poly.scop import Scop
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.overlapped_tiles import with_overlapped_tiles
 from tcdsl.rewrites.scop.periodic_halos import with_periodic_halos
-from tcdsl.rewrites.scop.stencil_chains import Chain, chains_of, stages_of, steps_of
+from tcdsl.rewrites.scop.stencil_chains import Chain, Stage, chains_of, stages_of, steps_of
 from tcdsl.rewrites.scop.windows import why_not_window, with_windows
 from tcdsl.schedule.placement import MAX_LOCAL_BYTES
 from tcdsl.schedule.plan import Kernel, Plan
@@ -159,6 +159,7 @@ def with_reasons(plan: Plan, notes: Sequence[tuple[Chain, str]]) -> Plan:
 def cpu_tilings(scop: Scop, chain: Chain, plain: Plan, cpu: Cpu) -> Iterator[Tiling]:
     """Yield the tilings of *chain* whose tiles fit the cache of a core."""
     saved = _seconds_of_memory(scop, chain, plain, cpu)
+    stages = stages_of(scop, chain)
     for sizes in _sizes(chain):
         held = [_tile_bytes(scop, chain, name, sizes) for name in chain.inside]
         if max(held) > MAX_LOCAL_BYTES or sum(held) > MOST_CACHE * cpu.l2_bytes:
@@ -166,7 +167,7 @@ def cpu_tilings(scop: Scop, chain: Chain, plain: Plan, cpu: Cpu) -> Iterator[Til
         tiles = [-(-e // size) for e, size in zip(chain.extents, sizes, strict=True)]
         if prod(tiles) < cpu_thresholds.TILES_A_THREAD * cpu.threads:
             continue
-        yield Tiling(sizes, saved, _seconds_again(scop, chain, sizes, tiles, cpu))
+        yield Tiling(sizes, saved, _seconds_again(scop, stages, sizes, tiles, cpu))
 
 
 def _sizes(chain: Chain) -> Iterator[tuple[int, ...]]:
@@ -218,12 +219,16 @@ def _seconds_of_memory(scop: Scop, chain: Chain, plain: Plan, cpu: Cpu) -> float
 
 
 def _seconds_again(
-    scop: Scop, chain: Chain, sizes: Sequence[int], tiles: Sequence[int], cpu: Cpu
+    scop: Scop,
+    stages: Mapping[str, Stage],
+    sizes: Sequence[int],
+    tiles: Sequence[int],
+    cpu: Cpu,
 ) -> float:
     """Return the time for what is computed again, and for beginning more and shorter rows."""
     rate = cpu.fma_f32_per_s / 2 * cpu.threads
     total, rows = 0.0, 0.0
-    for name, stage in stages_of(scop, chain).items():
+    for name, stage in stages.items():
         extents = zip(sizes, stage.reach, strict=True)
         grown = [(size + high - low) / size for size, (low, high) in extents]
         instances = points_of_box(scop.by_name[name].domain) or 0

@@ -64,7 +64,8 @@ def space(problem: Problem) -> Iterator[CpuRowConfig]:
     if likeliest.far:
         others += [replace(likeliest, far=far) for far in (0, 32, 64, 256)]
     if likeliest.parallel and likeliest.tile > 1:
-        others += [replace(likeliest, tile=tile) for tile in (256, 1024, 4096, 16384)]
+        extent = _extent(_by_name(problem)[likeliest.parallel[-1]], problem.shapes)
+        others += [replace(likeliest, tile=t) for t in (256, 1024, 4096, 16384) if t < extent]
     if likeliest.functions:
         others.append(_rows(problem, likeliest.vectors))
     if likeliest.chunk and not likeliest.cycle:
@@ -263,9 +264,14 @@ class _Outer:
         return min(shapes[name].lower[dim] for name, dim in self.axis.items())
 
 
+def _by_name(problem: Problem) -> dict[str, Axis]:
+    """Return the shared axes by the names of the lead's indices."""
+    return {problem.name_of(axis): axis for axis in _axes(problem)}
+
+
 def _outer_of(problem: Problem, config: CpuRowConfig) -> list[_Outer]:
     """Return the loops around the kernel."""
-    by_name = {problem.name_of(axis): axis for axis in _axes(problem)}
+    by_name = _by_name(problem)
     if config.chunk:
         return [_Outer(by_name[config.chunked], config.chunk, True, config.cycle)]
     tiles = [1] * (len(config.parallel) - 1) + [config.tile]

@@ -21,7 +21,7 @@ from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import Partial
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.contraction import Tile, choose_tile, find_contraction
-from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.problem import Problem, own_analysis
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.tile_traffic import Surroundings
@@ -144,6 +144,7 @@ def _cache_bytes(problem: Problem) -> int:
     return int(cpu_thresholds.PANEL_CACHE * problem.cpu.l2_bytes)
 
 
+@own_analysis
 def _lead(problem: Problem) -> str:
     name = find_contraction(problem.group, problem.shapes)
     assert name is not None, "why_not"
