@@ -52,8 +52,6 @@ PANEL_USES = 96
 NARROW_USES = 16  # of operands that would else be converted: a copy of them, too
 PANEL_CACHE = 0.65  # of a core's second-level cache, that a block and its panels may take
 PANEL_BYTES = 512 << 10  # of a block of one operand, on a thread's stack
-# A register tile of more than 8 rows that share sets of a cache is slower.
-COLLIDING_ROWS = 1.4
 # Rows of a block whose functions run in vectors: the bytes of all, which stay in the first-level
 # cache, and their number is a multiple of the longest vector's lanes.
 FUNCTION_ROWS_BYTES, FUNCTION_ROWS = 1 << 14, 16

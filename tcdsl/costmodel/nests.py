@@ -23,16 +23,15 @@ class Moves:
     """How an access moves: *strides* in bytes, none negative, one a loop, outermost first."""
 
     strides: tuple[int, ...]
-    element_bytes: int
+    element_bytes: float
     is_written: bool = False
 
 
-def touched_bytes(
-    moves: Moves, trips: Sequence[float], depth: int, restart_bytes: float = 0.0
-) -> float:
-    """Return the bytes of the lines that the loops from *depth* on touch.
+def pieces_of(moves: Moves, trips: Sequence[float], depth: int) -> tuple[float, float, int]:
+    """Return how many pieces the loops from *depth* on touch, their bytes, and how far one is
+    from the next.
 
-    :arg restart_bytes: that a piece takes as long as, beside its own, if the next is a page away.
+    A piece is whole lines, one after another.
     """
     by_stride: dict[int, float] = {}
     for stride, count in zip(moves.strides[depth:], trips[depth:], strict=True):
@@ -44,7 +43,15 @@ def touched_bytes(
             span += stride * (count - 1)
         else:
             pieces, apart = pieces * count, apart or stride
-    return pieces * (max(span, LINE_BYTES) + restart_bytes * min(1.0, apart / PAGE_BYTES))
+    return pieces, max(span, LINE_BYTES), apart
+
+
+def _held_bytes(pieces: float, span: float, apart: int) -> float:
+    """Return the bytes of a cache that *pieces* take.
+
+    Where they are on pages, at one offset, they share the sets of the cache that this offset has.
+    """
+    return pieces * max(span, min(PAGE_BYTES, apart & -apart))
 
 
 class Touched:
@@ -53,23 +60,29 @@ class Touched:
     def __init__(self, moves: Sequence[Moves], trips: Sequence[float]) -> None:
         self.moves, self.trips = moves, trips
         depths = range(len(trips) + 1)
-        self.inside = [[touched_bytes(one, trips, d) for d in depths] for one in moves]
+        self.pieces = [[pieces_of(one, trips, d) for d in depths] for one in moves]
+        self.inside = [[_held_bytes(*own) for own in one] for one in self.pieces]
         self.together = [sum(own[d] for own in self.inside) for d in depths]
 
     def bytes_into(self, cache_bytes: float, restart_bytes: float = 0.0) -> list[float]:
-        """Return how many bytes of each access come into a cache of *cache_bytes*, or go out."""
+        """Return how many bytes of each access come into a cache of *cache_bytes*, or go out.
+
+        :arg restart_bytes: that a piece takes as long as, beside its own, if the next is a page
+            away.
+        """
         most, n_loops = HELD_SHARE * cache_bytes, len(self.trips)
         depth = next((d for d, all_bytes in enumerate(self.together) if all_bytes <= most), n_loops)
         if depth == 0:
             return [0.0] * len(self.moves)
-        return [self._anew(one, depth - 1, restart_bytes) for one in self.moves]
+        return [self._anew(number, depth - 1, restart_bytes) for number in range(len(self.moves))]
 
-    def _anew(self, moves: Moves, depth: int, restart_bytes: float) -> float:
+    def _anew(self, number: int, depth: int, restart_bytes: float) -> float:
         """Return what an access brings if the loops around that at *depth* bring all anew."""
-        around = depth
+        moves, around = self.moves[number], depth
         if not moves.strides[depth]:
             while around and not moves.strides[around - 1]:
                 around -= 1
         times = 2 if moves.is_written else 1  # a line that is written is loaded, and stored
-        inside = touched_bytes(moves, self.trips, depth, restart_bytes)
+        pieces, span, apart = self.pieces[number][depth]
+        inside = pieces * (span + restart_bytes * min(1.0, apart / PAGE_BYTES))
         return float(times * prod(self.trips[:around]) * inside)

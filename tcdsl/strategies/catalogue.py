@@ -18,11 +18,13 @@ from tcdsl.records import dataclass
 from tcdsl.strategies.alternatives import least_of
 from tcdsl.strategies.estimated import estimated
 from tcdsl.strategies.lesser_sizes import at_lesser_sizes
-from tcdsl.strategies.problem import Problem, nameless_analysis, own_analysis
+from tcdsl.strategies.problem import Problem, Scheme, nameless_analysis, own_analysis
 from tcdsl.strategies.template import Choice, Template
 from tcdsl.strategies.templates import (
     column,
     column_cluster,
+    cpu_isl_band,
+    cpu_loops,
     cpu_panels,
     cpu_row,
     cpu_stencil,
@@ -75,11 +77,13 @@ PRIVATE = private.over(_GPU)
 LOOPS = (serial.TEMPLATE, isl_band.TEMPLATE)  # of other origin than a problem's axes
 GPU_TEMPLATES: tuple[Template[Any], ...] = (*LOOPS, PRIVATE, *_GPU)
 LAST: tuple[Template[Any], ...] = (last_block.TEMPLATE,)
-CPU_TEMPLATES = (
+CPU_LOOPS = (cpu_isl_band.TEMPLATE, cpu_loops.TEMPLATE)  # of other origin, too
+CPU_TEMPLATES: tuple[Template[Any], ...] = (
     cpu_stencil.TEMPLATE,
     cpu_panels.TEMPLATE,
     cpu_tile.TEMPLATE,
     cpu_row.TEMPLATE,
+    *CPU_LOOPS,
 )
 BRIEF_TILES = (product_chain.TEMPLATE, tile_simt.TEMPLATE)  # those of tensor cores are as fast
 LIKELIEST = (*LOOPS, PRIVATE, *TILES, *RAGGED, *LAST)  # of whose spaces the first is taken
@@ -90,7 +94,10 @@ def templates_for(problem: Problem) -> tuple[Template[Any], ...]:
     """Return the templates of the problem's machine; of what is left to last blocks, theirs."""
     if problem.finish is not None:
         return LAST
-    return GPU_TEMPLATES if isinstance(problem.machine, Chip) else CPU_TEMPLATES
+    if isinstance(problem.machine, Chip):
+        return GPU_TEMPLATES
+    is_asked = problem.scheme not in (None, Scheme.AUTO)
+    return CPU_LOOPS if is_asked else CPU_TEMPLATES
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tcdsl.costmodel.chip import Unit
 from tcdsl.costmodel.cpu_work import CpuWork, Phase
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.nests import Moves, Touched
-from tcdsl.costmodel.register_tiles import COLLIDING_ROWS, registers_of, steps_of_box
+from tcdsl.costmodel.register_tiles import registers_of, steps_of_box
 from tcdsl.lang.comprehension import Binary, Call, Cast, Expr, Select, Unary, walk
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.parallelism import Role
@@ -26,7 +26,6 @@ from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.sketch import Sketch
 
 CALLS, CONVERSION = cpu_thresholds.CALL_OPERATIONS, cpu_thresholds.CONVERSION_OPERATIONS
-PAGE_ELEMENTS = cpu_thresholds.PAGE_BYTES // 4
 RESTART = cpu_thresholds.RESTART_BYTES
 UNROLLED_VECTORS = 4  # that C compilers write out: no loop is left
 UPDATED = 1.5  # loads that loading and storing an element takes: stores run beside loads
@@ -133,7 +132,7 @@ class _Near:
         self._seen: set[str] = set()
         self._problem = problem
         self.touched = {nest.name: self._touched(nest) for nest in nests}
-        most: dict[str, int] = {}
+        most: dict[str, float] = {}
         for nest in nests:
             arrays = _arrays(problem.shapes[nest.name])
             for array, inside in zip(arrays, self.touched[nest.name].inside, strict=True):
@@ -146,8 +145,8 @@ class _Near:
         n_writes = len(shape.statement.writes)
         moves = []
         for number, (array, row) in enumerate(zip(_arrays(shape), shape.strides, strict=True)):
-            size = sizes[number]
-            strides = [abs(row[loop.dim]) * loop.step * size for loop in nest.loops]
+            size = float(sizes[number])
+            strides = [abs(row[loop.dim]) * loop.step * sizes[number] for loop in nest.loops]
             if array in self.own:
                 strides[: self.depth] = [0] * self.depth
             if number < n_writes and _is_tile(self._sketch, nest.name):
@@ -295,23 +294,15 @@ def _tile(problem: Problem, sketch: Sketch, nest: _Nest, near: _Near) -> Phase:
     if is_dot:
         around *= ceil(shape.extents[vector.dim] / lanes)
         across = lanes
-    slower = _slower(problem, nest.name)
-    if tile_rows > COLLIDING_ROWS and any(_collides(shape, vector.dim, dim) for dim in unrolled):
-        slower *= cpu_thresholds.COLLIDING_ROWS
     steps = steps_of_box(rows, across, (tile_rows, lanes), width, registers_of(problem.cpu))
     results = prod(e for e, r in zip(shape.extents, shape.roles, strict=True) if r is Role.PARALLEL)
     folds = share * results * 2 * log2(width) / 2 if is_dot else 0.0
     tiles = share * results / max(1, tile_rows * (1 if is_dot else lanes))
     return Phase(
-        operations=((unit, share * around * steps * width * slower),),
+        operations=((unit, share * around * steps * width * _slower(problem, nest.name)),),
         waits=folds,
         starts=tiles,
     )
-
-
-def _collides(shape: Shape, vector: int, row: int) -> bool:
-    """Return whether rows of an operand that vectors do not walk are whole pages apart."""
-    return any(s[row] and not s[vector] and s[row] % PAGE_ELEMENTS == 0 for s in shape.strides[1:])
 
 
 @analysis

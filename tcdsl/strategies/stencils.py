@@ -19,11 +19,11 @@ from tcdsl.costmodel.machine import Cpu
 from tcdsl.options import Options
 from tcdsl.poly.isl_utils import points_of_box
 from tcdsl.poly.loop_tree import statements_of
-from tcdsl.poly.scop import Scop
+from tcdsl.poly.scop import Scop, Stage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.overlapped_tiles import with_overlapped_tiles
 from tcdsl.rewrites.scop.periodic_halos import with_periodic_halos
-from tcdsl.rewrites.scop.stencil_chains import Chain, Stage, chains_of, stages_of, steps_of
+from tcdsl.rewrites.scop.stencil_chains import Chain, chains_of, stages_of, steps_of
 from tcdsl.rewrites.scop.windows import why_not_window, with_windows
 from tcdsl.schedule.placement import MAX_LOCAL_BYTES
 from tcdsl.schedule.plan import Kernel, Plan
@@ -51,6 +51,9 @@ class Tiling:
         return self.saved - self.again
 
 
+Tilings = Callable[[Scop, Chain, Plan], Iterable[Tiling]]
+
+
 def stencils_of(scop: Scop) -> tuple[Scop, tuple[Chain, ...]]:
     """Return the chains of stencils, and *scop* with their windows as statements, and halos."""
     windows = [s.name for s in scop.statements if why_not_window(scop, s) is None]
@@ -66,7 +69,7 @@ def with_tiles(
     scop: Scop,
     options: Options,
     plan: Callable[[Scop, Options], Plan],
-    tilings: Callable[[Scop, Chain, Plan], Iterable[Tiling]],
+    tilings: Tilings,
 ) -> Plan:
     """Return the plan of *scop* with its chains of stencils in tiles where that takes less time.
 

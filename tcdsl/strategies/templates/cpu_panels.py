@@ -5,8 +5,7 @@ take as long as the product.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from math import inf, prod
+from math import prod
 
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.cpu_estimate import estimate_on_cpu
