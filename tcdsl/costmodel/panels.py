@@ -1,6 +1,7 @@
 """What a contraction on packed panels costs on a CPU.
 
-Multiplications, and what moves between a core's second-level cache and the next one.  Blocks are dealt to threads, so that the last ones may leave threads idle.
+Multiplications, and what moves between a core's second-level cache and the next one.  Blocks are
+dealt to threads, so that the last ones may leave threads idle.
 """
 
 from collections.abc import Iterator
