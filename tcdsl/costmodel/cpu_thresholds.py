@@ -49,6 +49,7 @@ GUARDED_TILES = 20  # the same, for a guard with a remainder (data gradients wit
 # lane, and what is copied is used once for each column or row.  64 x 1000 by 1000 x 1000, 64 x 256
 # by 256 x 3136 and two like them took 0.85 to 0.92 of the time without (one thread of a Zen 4).
 PANEL_USES = 96
+COPY_LANES = 24  # products of a lane that copying an element to a panel takes (512^3: 0.4 ns)
 NARROW_USES = 16  # of operands that would else be converted: a copy of them, too
 PANEL_CACHE = 0.65  # of a core's second-level cache, that a block and its panels may take
 PANEL_BYTES = 512 << 10  # of a block of one operand, on a thread's stack

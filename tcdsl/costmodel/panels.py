@@ -51,20 +51,23 @@ def work_on_panels(product: Product, blocking: Blocking, cpu: Cpu) -> CpuWork:
         all_blocks = product.count * (product.rows / rows) * (product.columns / columns)
     packed = rows if blocking.is_shared else rows + columns
     # Copies read what other blocks have driven out of the second-level cache.
-    copied = all_blocks * 2 * packed * terms * size
+    copied = all_blocks * packed * terms
     added = all_blocks * (3 + 2 * steps) * rows * columns * size
     if blocking.is_shared:  # one after another, so that prefetches are in time
         added += all_blocks * columns * terms * size
     products = all_blocks * _whole(product, rows, columns) * terms / product.together
+    unit = Unit.FMA_F64 if size == 8 else Unit.FMA_F32
     phases = [
-        Phase(threads, ((_unit(product), products),)),
-        Phase(threads, l2_bytes=added, l3_bytes=copied),
+        Phase(threads, ((unit, products),)),
+        Phase(threads, l2_bytes=added),
+        Phase(threads, ((unit, COPY_LANES * copied),), l3_bytes=2 * size * copied),
     ]
     if not blocking.is_shared:
         return CpuWork(tuple(phases), forks=1)
     # The columns come from memory, or from the cache that cores share, where many wait for it.
-    filled = 2.0 * product.column_count * product.columns * terms * size
-    phases.append(Phase(cpu.threads, dram_bytes=filled))
+    filled = float(product.column_count * product.columns * terms)
+    operations = ((unit, COPY_LANES * filled),)
+    phases.append(Phase(cpu.threads, operations, dram_bytes=2 * size * filled))
     return CpuWork(tuple(phases), forks=2)
 
 
@@ -83,6 +86,7 @@ def blockings(product: Product, cpu: Cpu) -> Iterator[Blocking]:
                 yield Blocking(rows, columns, terms, is_shared)
 
 
+COPY_LANES = cpu_thresholds.COPY_LANES
 MOST_BYTES = cpu_thresholds.PANEL_BYTES
 HELD = cpu_thresholds.PANEL_CACHE
 
@@ -101,7 +105,3 @@ def _whole(product: Product, rows: int, columns: int) -> int:
     """Return the results of the whole tiles that cover a block."""
     tile_rows, tile_columns = product.tile
     return -(-rows // tile_rows) * tile_rows * -(-columns // tile_columns) * tile_columns
-
-
-def _unit(product: Product) -> Unit:
-    return Unit.FMA_F64 if product.element_bytes == 8 else Unit.FMA_F32
