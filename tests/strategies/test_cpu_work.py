@@ -60,7 +60,8 @@ def test_memory_limits_what_no_cache_holds() -> None:
 
 def test_fewer_partial_sums_wait_longer() -> None:
     found = fitting(compiled(ROWS, (64, 1024), threads=1))
-    by_vectors = {c["config"]["vectors"]: c["predicted_us"] for c in found if c["template"] == "cpu_row"}  # fmt: skip
+    rows = [c for c in found if c["template"] == "cpu_row"]
+    by_vectors = {c["config"]["vectors"]: c["predicted_us"] for c in rows}
     assert by_vectors[4] < by_vectors[1] < by_vectors[0]
 
 
