@@ -64,13 +64,13 @@ def work_on_panels(product: Product, blocking: Blocking, cpu: Cpu) -> CpuWork:
         Phase(threads, ((unit, copying * copied),), l3_bytes=2 * size * copied),
     ]
     if not blocking.is_shared:
-        return CpuWork(tuple(phases), forks=1)
+        return CpuWork(tuple(phases), forks=min(1, cpu.threads - 1))
     # The columns come from memory, or from the cache that cores share, where many wait for it.
     filled = float(product.column_count * product.columns * terms)
     # Nothing is computed meanwhile: 128 x 16384 by 16384 x 4096 takes 14 ms longer with them.
     phases.append(Phase(cpu.threads, ((unit, copying * filled),)))
     phases.append(Phase(cpu.threads, dram_bytes=2 * size * filled))
-    return CpuWork(tuple(phases), forks=2)
+    return CpuWork(tuple(phases), forks=min(2, 2 * (cpu.threads - 1)))
 
 
 def blockings(product: Product, cpu: Cpu) -> Iterator[Blocking]:
