@@ -23,11 +23,18 @@ says, kernel by kernel and at the median:
 
 ``--workers`` processes compile all candidates before the first is timed.  ``--lines`` adds a line a
 kernel (candidates_lines.py), and leaves out programs that are there: a run that was cut off goes
-on.  On a CPU no times are predicted, so that only the last column means something.
+on.
+
+On a CPU with OMP_NUM_THREADS=1 a time is the least processor time of a call, in turns: other work
+on the machine counts less.  For one thread:
+
+    OMP_NUM_THREADS=1 taskset -c 1 python benchmarks/candidates.py --target cpu --most 8
 """
 
 import argparse
 import json
+import math
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -46,6 +53,7 @@ from tcdsl.cli.bench.timing import Place
 from tcdsl.library.peer_calls import Call
 
 DEFAULT = "default"
+ROUNDS = 8  # of turns on a CPU
 
 
 def kernels_of(work: Sequence[Job], args: argparse.Namespace) -> Iterator[Weighed]:
@@ -86,8 +94,8 @@ def timed(place: Place, one: Weighed, inputs: Mapping[str, Any], seconds: float)
         if wrong:
             failed.append(f"{json.dumps(candidate['config'])}: {wrong}")
         calls[str(number)] = call
-    timings = place.compare(calls, seconds).timings
-    us = {name: timing.median_us for name, timing in timings.items()}
+    is_alone = job.target == "cpu" and os.environ.get("OMP_NUM_THREADS") == "1"
+    us = processor_us(calls, seconds) if is_alone else place_us(place, calls, seconds)
     candidates = tuple(
         {**candidate, "measured_us": us[name]}
         for number, candidate in enumerate(one.candidates)
@@ -97,6 +105,25 @@ def timed(place: Place, one: Weighed, inputs: Mapping[str, Any], seconds: float)
         job.case, job.dtype, dict(job.sizes), one.kernel, one.chip, us[DEFAULT], candidates,
         tuple(failed),
     )  # fmt: skip
+
+
+def place_us(place: Place, calls: Mapping[str, Call], seconds: float) -> dict[str, float]:
+    """Return the median times of *calls* in microseconds."""
+    timings = place.compare(calls, seconds).timings
+    return {name: timing.median_us for name, timing in timings.items()}
+
+
+def processor_us(calls: Mapping[str, Call], seconds: float) -> dict[str, float]:
+    """Return the least processor times of *calls* in microseconds, *seconds* for each."""
+    found = dict.fromkeys(calls, math.inf)
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            count, start = 0, time.process_time()
+            while not count or (spent := time.process_time() - start) < seconds / ROUNDS:
+                call()
+                count += 1
+            found[name] = min(found[name], 1e6 * spent / count)
+    return found
 
 
 def time_all(kernels: Iterator[Weighed], place: Place, args: argparse.Namespace) -> list[Line]:

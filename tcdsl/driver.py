@@ -5,7 +5,7 @@
     3. specialise   ranges and boxes at the sizes of a call      lang/ranges/range_inference
     4. canonicalise products in pairs; indices that go together  rewrites/comprehension
     5. lower        domains, accesses, bodies                    poly/lowering
-    6. plan         kernels, loops, partial accumulators, scratch strategies/planner, plan
+    6. plan         kernels, loops, partial accumulators, scratch plan
     7. print        C or CUDA text                               codegen/{c,cuda}/printer
     8. verify       order, races, completeness, bounds           poly/verify
 
@@ -47,6 +47,7 @@ from tcdsl.lang.ranges.reads import size_names_in
 from tcdsl.lang.request import Request, Strides
 from tcdsl.lang.types.index_values import with_wide_indices
 from tcdsl.options import Options, is_reassociated
+from tcdsl.plan.cpu_planner import plan_scop
 from tcdsl.plan.reached import Reached, followed
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.isl_utils import (
@@ -76,7 +77,6 @@ from tcdsl.settings import settings
 from tcdsl.stages import code_text, describe
 from tcdsl.strategies.decided import candidates_text, choices_text
 from tcdsl.strategies.library_kernels import require_products, with_libraries
-from tcdsl.strategies.planner import plan_scop
 from tcdsl.strategies.problem import Scheme
 
 # isl operations that a plan for open sizes may take, some seconds; usually it is a tenth of it.

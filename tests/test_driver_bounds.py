@@ -24,11 +24,11 @@ from tcdsl.fallbacks import FALLBACK_LEVELS
 from tcdsl.lang.ranges.isl_bounds import QuotaExceededError, bounded
 from tcdsl.lang.request import Request
 from tcdsl.options import Options
+from tcdsl.plan.cpu_planner import plan_scop
 from tcdsl.poly.loop_tree import Loop, LoopKind
 from tcdsl.poly.scop import Scop
 from tcdsl.runtime.repro import Failure, repro_script
 from tcdsl.schedule.plan import Plan
-from tcdsl.strategies.planner import plan_scop
 from tcdsl.strategies.problem import Scheme
 
 Compile = Callable[..., Compiled]

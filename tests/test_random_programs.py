@@ -9,13 +9,15 @@ docs/design_testing.md reports; another hunt takes others.
 """
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any
 
 import pytest
 
 import tcdsl
 from tcdsl.costmodel.chip import Chip
-from tcdsl.strategies import contraction, operations, planner, row_functions
+from tcdsl.plan import cpu_planner
+from tcdsl.strategies import catalogue, contraction, operations, row_functions
 from tcdsl.strategies.templates import cpu_row, cpu_tile
 from tcdsl.testing import check, programs
 from tests.hunts import (
@@ -74,7 +76,9 @@ def test_random_programs_with_every_threshold_lowered(
     monkeypatch.setattr(cpu_tile, "ROWS_A_BLOCK", 4)
     monkeypatch.setattr(operations, "PARALLEL_WORK", 1)
     monkeypatch.setattr(cpu_row, "PARALLEL_WORK", 1)
-    monkeypatch.setattr(planner, "PARALLEL_WORK", 1)
+    monkeypatch.setattr(cpu_planner, "PARALLEL_WORK", 1)
+    # The first template that applies, whatever it takes.
+    monkeypatch.setattr(catalogue, "ALIKE_ON_CPU", inf)
     monkeypatch.setattr(cpu_row, "MIN_TILE", 3)
     monkeypatch.setattr(row_functions, "LEAST_ROWS", 2)
     monkeypatch.setattr(row_functions, "BLOCK_BYTES", 64)

@@ -14,7 +14,7 @@ BAND_TILE = 32  # iterations of a loop of a permutable band
 CHUNKS_A_THREAD = 4
 WAVEFRONT_INSTANCES = 1 << 19  # of a recurrence: fewer cost more in barriers than threads bring
 WAVEFRONT_TILE = (32, 128)  # of the outer loops, of the innermost: long enough to pay a barrier
-LINE_BYTES = 64
+LINE_BYTES, PAGE_BYTES = 64, 4096
 # At most: the other array's lines, one a value, may all fall into one set of the cache.
 TRANSPOSED_NEAR = 16
 TRANSPOSED_FAR = 128  # values along the other array: 128 and 256 are alike and 32 is slower
@@ -43,21 +43,16 @@ PANEL_TERMS = 128  # of an index, at least
 # Terms of the other reduced indices, at most: of convolutions' images, panels along one index took
 # 1.0 to 2.5 times as long as tiles that read them where they are.
 PANEL_WINDOW = 1
-CONVERTED_TILES = 2  # times as long, where they convert integers of 8 bits (128^3: 2.1)
-GUARDED_TILES = 20  # times as long, with a guard in them (data gradients with strides: 70)
-# A tile's columns where they are: so much slower than the second-level cache, as each line is on a
-# page of its own (1000^3 and 1536^3 of float32 took 1.5 and 1.9 times as long as on panels).
-IN_PLACE = 8
+CONVERTED_TILES = 2  # times as long, where tiles convert narrow terms (int8, 128^3: 2.1), or guard
+GUARDED_TILES = 20  # the same, for a guard with a remainder (data gradients with strides: 70)
 # Rows and columns, at least: copies took 1 ns an element, as long as 57 products of a vector's
 # lane, and what is copied is used once for each column or row.  64 x 1000 by 1000 x 1000, 64 x 256
 # by 256 x 3136 and two like them took 0.85 to 0.92 of the time without (one thread of a Zen 4).
 PANEL_USES = 96
-COPIED_SECONDS = 1e-9  # an element of an operand in another layout
+COPY_LANES = 24  # products of a lane that copying an element to a panel takes (512^3: 0.4 ns)
 NARROW_USES = 16  # of operands that would else be converted: a copy of them, too
 PANEL_CACHE = 0.65  # of a core's second-level cache, that a block and its panels may take
 PANEL_BYTES = 512 << 10  # of a block of one operand, on a thread's stack
-# A register tile whose rows share sets of a cache, or whose vectors are folded, is slower.
-COLLIDING_ROWS = 1.4
 # Rows of a block whose functions run in vectors: the bytes of all, which stay in the first-level
 # cache, and their number is a multiple of the longest vector's lanes.
 FUNCTION_ROWS_BYTES, FUNCTION_ROWS = 1 << 14, 16
@@ -65,7 +60,17 @@ PIECES_A_THREAD = 64  # of a loop whose iterations are of different lengths
 STENCIL_ROWS = (8, 16, 32, 64, 128)  # of a tile of a chain of stencils, along all axes but the last
 STENCIL_VALUES = (64, 128, 256, 512, 1024)  # of its rows
 STENCIL_CACHE = 0.5  # of a core's second-level cache, that what lies between may take
-STENCIL_ROW_SECONDS = 1e-8  # until a row's loop runs in whole vectors
+LOOP_START_SECONDS = 1e-8  # until an innermost loop runs in whole vectors
+
+# Of the estimate (cpu_estimate, nests).
+OVERLAP = 3  # the power of the norm of what a core does, and of what comes from beyond its L1
+# What a piece takes beside its own bytes, from beyond the second-level cache, if the next piece is
+# on another page: 1024^3 of float32 takes 1.2 times as long in tiles as on panels, whose columns
+# are together (128 bytes a piece), columns' sums in tiles of 1 KB 1.3 to 2 times as long as whole.
+RESTART_BYTES = 512
+HELD_SHARE = 0.8  # of a cache, that what is used again may take
+CALL_OPERATIONS = 16  # of a function, in whole vectors
+CONVERSION_OPERATIONS = 2  # of a narrow number to a wider one
 
 # Of a sum: take as long as storing and loading an element of an intermediate (contraction_order).
 PRODUCTS_PER_ELEMENT = 16

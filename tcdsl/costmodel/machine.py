@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tcdsl.costmodel.chip import ChipError
+from tcdsl.costmodel.chip import ChipError, Unit
 from tcdsl.records import dataclass
 
 _FILE: dict[str, Any] = json.loads(
@@ -38,13 +38,19 @@ class Cpu:
     dram_copy_bytes_per_s: float = _NUMBERS["dram_copy_bytes_per_s"]
     l1_bytes_per_s: float = _NUMBERS["l1_bytes_per_s"]
     l2_bytes_per_s: float = _NUMBERS["l2_bytes_per_s"]
+    l3_bytes_per_s: float = _NUMBERS["l3_bytes_per_s"]  # from the cache that cores share
     dram_latency_s: float = _NUMBERS["dram_latency_s"]
     l2_latency_s: float = _NUMBERS["l2_latency_s"]
     fork_s: float = _NUMBERS["fork_s"]  # until all threads have begun and ended
     fma_f32_per_s: float = _NUMBERS["fma_f32_per_s"]
     fma_f64_per_s: float = _NUMBERS["fma_f64_per_s"]
+    fma_latency_s: float = _NUMBERS["fma_latency_s"]
     has_byte_dots: bool = True  # instructions that multiply four terms of 8 bits, ...
     has_bfloat16_dots: bool = True  # ... or two of bfloat16
+
+    def rate(self, unit: Unit) -> float:
+        """Return the operations a second of *unit*, of a thread."""
+        return self.fma_f64_per_s if unit is Unit.FMA_F64 else self.fma_f32_per_s
 
     def refined(self, numbers: Mapping[str, float]) -> "Cpu":
         """Return the CPU with *numbers* in place of its own.

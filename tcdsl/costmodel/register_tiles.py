@@ -16,6 +16,8 @@ Below 5 rows (10 of one vector) gcc unrolls them before it vectorises, and loads
 for each row.
 """
 
+from functools import lru_cache
+
 from tcdsl.costmodel.machine import Cpu
 
 MOST_ROWS, MOST_VECTORS = 16, 4
@@ -47,6 +49,7 @@ def steps_of_tile(rows: int, lanes: int, width: int) -> float:
     return max(vectors * rows, loads) + LOOP
 
 
+@lru_cache(4096)
 def best_tile(
     rows: int, lanes: int, width: int, registers: int, row_bytes: int = 0
 ) -> tuple[int, int]:
@@ -57,7 +60,7 @@ def best_tile(
     is_colliding = lanes > width and row_bytes > 0 and row_bytes % COLLIDING_BYTES == 0
     most = min(rows, COLLIDING_ROWS if is_colliding else MOST_ROWS)
     found = [
-        (_steps(rows, lanes, (r, some), width), -r * some, r, some)
+        (steps_of_box(rows, lanes, (r, some), width, registers), -r * some, r, some)
         for some in _lanes(lanes, width)
         for r in range(1, most + 1)
         if r == 1 or _registers(r, some, width) <= registers
@@ -76,13 +79,16 @@ def _registers(rows: int, lanes: int, width: int) -> int:
     return rows * vectors + vectors + 1
 
 
-def _steps(rows: int, lanes: int, tile: tuple[int, int], width: int) -> float:
-    """Return how long a term of all results takes: of whole tiles, and of those that are less."""
+def steps_of_box(rows: int, lanes: int, tile: tuple[int, int], width: int, registers: int) -> float:
+    """Return how long a term of all results takes: of whole tiles, and of those that are less.
+
+    What is in no register is loaded and stored in each term.
+    """
     of_rows = ((rows // tile[0], tile[0]), (1, rows % tile[0]))
     of_lanes = ((lanes // tile[1], tile[1]), (1, lanes % tile[1]))
     rest = REST ** ((rows % tile[0] > 0) + (lanes % tile[1] > 0))
     return rest * sum(
-        n * m * steps_of_tile(r, some, width)
+        n * m * (steps_of_tile(r, some, width) + 2 * max(0, _registers(r, some, width) - registers))
         for n, r in of_rows
         for m, some in of_lanes
         if n and m and r and some

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from math import prod
 
+from tcdsl.costmodel.work import Work
 from tcdsl.display.html import Html, join, tag
 from tcdsl.display.svg import arrow, drawing, label, line, rect
 from tcdsl.poly.loop_tree import LoopKind, loops_around, statements_of
@@ -78,6 +79,7 @@ def _timeline(plan: Plan, kernel: Kernel) -> Timeline | None:
     name, acquire = events[EventKind.ACQUIRE]
     around = [loop for loop in loops_around(kernel.tree, name) if loop.kind is LoopKind.SERIAL]
     steps = prod(loop.extent or 1 for loop in around)  # of all tiles of a block
+    assert isinstance(chosen.work, Work), "of a GPU"
     share = problem.gpu.multiprocessors / (chosen.work.blocks * steps)
     ((unit, _), *_) = chosen.work.operations
     return Timeline(

@@ -11,8 +11,7 @@
 7. the barriers                                                  schedule/synchronisation
 8. which kernels go backwards over what they share
 
-The steps are those of ``strategies/planner``; what differs is that the least estimated time
-chooses (``strategies/catalogue``).
+What CPUs' plans have in common with these is in ``plan/skeleton``.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -31,41 +30,34 @@ from tcdsl.plan.library_rewrite import with_asked_calls
 from tcdsl.plan.reached import Reached
 from tcdsl.plan.regrouping import regroup, without_stored, without_temporary
 from tcdsl.plan.search import searched, with_rewrites
+from tcdsl.plan.skeleton import Loops, planned, statement_by_statement, weighed_of
 from tcdsl.plan.state import Evaluator
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import LoopKind, Node, with_kind
 from tcdsl.poly.scop import Scop
-from tcdsl.rewrites.scop.compensation import explained, with_compensation
 from tcdsl.rewrites.scop.invariants import with_invariants
 from tcdsl.rewrites.scop.long_rows import with_long_rows
 from tcdsl.rewrites.scop.recomputation import recomputed, without_conversions
-from tcdsl.rewrites.scop.rfactor import with_own_accumulators
 from tcdsl.rewrites.scop.row_terms import with_row_terms
 from tcdsl.rewrites.scop.shifted_exponentials import (
     with_addends,
     with_shifted_exponentials,
 )
 from tcdsl.rewrites.scop.skewing import skewed
-from tcdsl.schedule.fusion import affinities_of, alone
-from tcdsl.schedule.nesting import Alignment, Nester
 from tcdsl.schedule.plan import Kernel, Plan
 from tcdsl.schedule.promotion import promote
 from tcdsl.schedule.stitching import stitch
 from tcdsl.schedule.synchronisation import synchronise
 from tcdsl.schedule.trace import record, recorded, repeat
-from tcdsl.strategies.asked import asked_for, require_followed
-from tcdsl.strategies.catalogue import fastest
-from tcdsl.strategies.gpu_bands import IslKernel
+from tcdsl.strategies.asked import asked_for
 from tcdsl.strategies.gpu_grouping import Grouped, group_for_gpu, tiled_members
-from tcdsl.strategies.gpu_rewrites import Queued, rewrite_groups
+from tcdsl.strategies.gpu_rewrites import rewrite_groups
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.gpu_stencils import gpu_tilings
-from tcdsl.strategies.library_kernels import LibraryKernel
 from tcdsl.strategies.operand_orders import with_factors_along_results
-from tcdsl.strategies.operand_tiles import nested_in_steps
 from tcdsl.strategies.problem import Problem, Scheme, analyses_shared
-from tcdsl.strategies.sketch import Sketch, nested
-from tcdsl.strategies.stencils import with_tiles
+from tcdsl.strategies.queued import Queued
+from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.template import Choice
 from tcdsl.strategies.tensor_tree import TensorKernel
 
@@ -89,28 +81,20 @@ def plan_for_gpu(
     scheme = scheme or Scheme(options.scheduler)
 
     def plan(scop: Scop, options: Options) -> Plan:
-        return _with_summation(scop, options, gpu, scheme, reached)
+        return _planned(scop, options, gpu, scheme, reached)
 
+    tilings = partial(gpu_tilings, gpu=gpu) if reached is None else None
     with analyses_shared():
-        is_asked = scheme is not Scheme.AUTO or options.fuse == "none" or bool(options.tile)
-        if is_asked or reached is not None:
-            return plan(scop, options)
-        return with_tiles(scop, options, plan, partial(gpu_tilings, gpu=gpu))
-
-
-def _with_summation(
-    scop: Scop, options: Options, gpu: Chip, scheme: Scheme, reached: Reached | None
-) -> Plan:
-    if options.summation == "compensated":
-        return explained(_planned(with_compensation(scop), options, gpu, scheme, reached))
-    return _planned(scop, options, gpu, scheme, reached)
+        return planned(scop, options, scheme, plan, tilings)
 
 
 def _planned(
     scop: Scop, options: Options, gpu: Chip, scheme: Scheme, reached: Reached | None
 ) -> Plan:
     if scheme is Scheme.SERIAL:
-        return _serial(scop, options, gpu)
+        scop, queue = statement_by_statement(scop, options, gpu, scheme, gpu_shapes_of)
+        # What is asked for is of the usual kernels, for which this plan stands in.
+        return _nest(scop, queue, replace(options, choices="", fuse="none"), gpu)
     if scheme in (Scheme.PLAIN, Scheme.TEXTUAL):
         options = replace(options, fuse="none")
     if scheme is Scheme.AUTO:
@@ -273,45 +257,24 @@ def _without_idle(scop: Scop) -> Scop:
     return scop.with_statements(busy)
 
 
-def _serial(scop: Scop, options: Options, gpu: Chip) -> Plan:
-    """Return the plan in which one thread runs every statement as it was written."""
-    scop = with_own_accumulators(scop)
-    shapes = gpu_shapes_of(scop, dependences_of(scop))
-    queue = []
-    for name in shapes:
-        group = alone(name, shapes)
-        problem = Problem(scop, group, shapes, gpu, options, scheme=Scheme.SERIAL)
-        queue.append(Queued(fastest(problem).schedule(problem), name, problem=problem))
-    # What is asked for is of the usual kernels, for which this plan stands in.
-    return _nest(scop, queue, replace(options, choices="", fuse="none"), gpu)
-
-
 def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> Plan:
     """Open the loops of every kernel, and finish them."""
-    dependences = dependences_of(scop)
-    shapes = gpu_shapes_of(scop, dependences)
-    alignment = Alignment(dependences, affinities_of(scop))
-    kernels = []
-    for position, queued in enumerate(queue):
-        tree = _tree(scop, queued.kernel, Nester(alignment, shapes, {}, prefix=f"k{position}"))
-        if not options.vectorise:  # a vector's lanes are short loops, of one element each
-            tree = with_kind(tree, LoopKind.LANES, LoopKind.UNROLL)
-        kernel = Kernel(queued.name, tree, queued.kernel.why, template=queued.kernel.template)
-        if isinstance(queued.kernel, LibraryKernel):
-            kernel = replace(kernel, library=queued.kernel.library)
-        else:
-            kernel = replace(kernel, code=queued.kernel.code)
-        kernels.append(kernel)
-    record("nesting", scop, kernels)
+    loops = Loops(scop, options, gpu_shapes_of)
+    kernels = loops.kernels(queue)
+    if not options.vectorise:  # a vector's lanes are short loops, of one element each
+        as_loops = partial(with_kind, old=LoopKind.LANES, new=LoopKind.UNROLL)
+        kernels = [replace(k, tree=as_loops(k.tree)) for k in kernels]
     parts = _parts(kernels, queue)
     if len(parts) < len(kernels):
         record("last-block reductions in the same launch", scop, [part.kernel for part in parts])
     asked = asked_for(options)
-    shared = launched(parts, Known(scop, dependences, gpu), asked, is_fixed=options.fuse == "none")
+    shared = launched(
+        parts, Known(scop, loops.dependences, gpu), asked, is_fixed=options.fuse == "none"
+    )
     if len(shared.kernels) < len(parts):
         record("launches", shared.scop, shared.kernels)
     scop = shared.scop
-    own = [q.kernel for q in queue if not isinstance(q.kernel, IslKernel | LibraryKernel)]
+    own = [q.kernel for q in queue if isinstance(q.kernel, Sketch | TensorKernel)]
     staged = {
         name: kernel.buffers if isinstance(kernel, TensorKernel) else 1
         for kernel in own
@@ -320,26 +283,8 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
     held = [name for kernel in own if isinstance(kernel, Sketch) for name in kernel.held]
     large = [name for kernel in own if isinstance(kernel, Sketch) for name in kernel.large]
     plan = _finished(scop, shared.kernels, gpu, staged, held, large)
-    weighed = tuple(one for queued in queue if (one := queued.weighed()) is not None)
-    require_followed(asked, (*weighed, *shared.weighed))
+    weighed = weighed_of(queue, options, shared.weighed)
     return replace(plan, weighed=weighed, launches=shared.weighed, precision=options.precision)
-
-
-def _tree(
-    scop: Scop, kernel: Sketch | TensorKernel | IslKernel | LibraryKernel, nester: Nester
-) -> Node:
-    """Return the loops of *kernel*."""
-    if isinstance(kernel, IslKernel | LibraryKernel):
-        return kernel.tree
-    if isinstance(kernel, TensorKernel):
-        return kernel.tree(nester)
-    if kernel.steps is None:
-        tree = nested(scop, kernel, nester)
-    else:
-        tree = nested_in_steps(kernel, kernel.steps, nester)
-    for loop in reversed(kernel.outer):
-        tree = nester.loop(loop.pieces, loop.kind, tree, loop.limit)
-    return tree
 
 
 def _parts(kernels: Sequence[Kernel], queue: Sequence[Queued]) -> list[Part]:

@@ -68,6 +68,10 @@ int64_t fork_join(int64_t steps, int threads) {
   }
   return count;
 }
+float fma_chain(int64_t steps, float a, float b) {
+  for (int64_t k = 0; k < steps; ++k) a = fmaf(a, b, b);
+  return a;
+}
 #define FMA(NAME, TYPE, CALL)                                        \
   TYPE NAME(int64_t steps, TYPE b) {                                 \
     TYPE a[CHAINS][LANES], sum = 0;                                  \
@@ -119,21 +123,25 @@ class _Loops:
     def __init__(self, cpu: Cpu) -> None:
         self.cpu = cpu
         self.library = load_library(compile_shared(_TEXT, c_flags(find_compiler())))
+        self.library.fma_chain.argtypes = [ctypes.c_int64, ctypes.c_float, ctypes.c_float]
         self.library.fma_f32.argtypes = [ctypes.c_int64, ctypes.c_float]
         self.library.fma_f64.argtypes = [ctypes.c_int64, ctypes.c_double]
 
     def numbers(self) -> dict[str, float]:
         cpu, size = self.cpu, self.memory.nbytes
         in_l1, in_l2 = cpu.l1_bytes // 2, cpu.l2_bytes // 2
+        in_l3 = min(cpu.l3_bytes // 2, 8 * cpu.l2_bytes)
         return {
             "dram_read_bytes_per_s": size
             / self._best_s("read_all", self._at(), _words(size), cpu.threads),
             "dram_copy_bytes_per_s": size / self._copy_s(size // 2),
             "l1_bytes_per_s": in_l1 / self._cache_s(in_l1, 2000),
             "l2_bytes_per_s": in_l2 / self._cache_s(in_l2, 200),
+            "l3_bytes_per_s": in_l3 / self._cache_s(in_l3, 20),
             "dram_latency_s": self._chase_s(size),
             "l2_latency_s": self._chase_s(in_l2),
             "fork_s": self._best_s("fork_join", 1000, cpu.threads) / 1000,
+            "fma_latency_s": self._best_s("fma_chain", 1 << 18, 0.5, 0.5) / (1 << 18),
             **{f"{name}_per_s": self._fma_rate(name) for name in ("fma_f32", "fma_f64")},
         }
 

@@ -5,22 +5,26 @@ of a space, are in the order of what measurements favour.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from math import inf
 from typing import Any
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
-from tcdsl.costmodel.estimate import Estimate, estimate
+from tcdsl.costmodel.cpu_work import CpuWork
+from tcdsl.costmodel.estimate import Estimate
 from tcdsl.costmodel.work import Work
 from tcdsl.records import dataclass
 from tcdsl.strategies.alternatives import least_of
+from tcdsl.strategies.estimated import estimated
 from tcdsl.strategies.lesser_sizes import at_lesser_sizes
-from tcdsl.strategies.problem import Problem, nameless_analysis, own_analysis
+from tcdsl.strategies.problem import Problem, Scheme, nameless_analysis, own_analysis
 from tcdsl.strategies.template import Choice, Template
 from tcdsl.strategies.templates import (
     column,
     column_cluster,
+    cpu_isl_band,
+    cpu_loops,
     cpu_panels,
     cpu_row,
     cpu_stencil,
@@ -43,12 +47,14 @@ from tcdsl.strategies.templates import (
     tile_simt,
     transpose,
 )
-from tcdsl.strategies.work import seconds_of, work_of
+from tcdsl.strategies.work import seconds_of
 
 BRIEF_SECONDS = gpu_thresholds.BRIEF_TILE_SECONDS
 BRIEF_CHAIN_SECONDS = gpu_thresholds.BRIEF_CHAIN_SECONDS
 SPEEDUP = gpu_thresholds.SPEEDUP_OVER_BRIEF_TILES
 ALIKE = 1.02  # times that differ by less are the same, as far as the estimate can tell
+ALIKE_ON_CPU = 1.15  # the same on a CPU
+LIKELY = 3  # configurations of a template's space on a CPU that are compared
 
 TILES = (
     stencil.TEMPLATE, product_chain.TEMPLATE, tile_implicit.TEMPLATE, tile_mma.TEMPLATE,
@@ -71,11 +77,13 @@ PRIVATE = private.over(_GPU)
 LOOPS = (serial.TEMPLATE, isl_band.TEMPLATE)  # of other origin than a problem's axes
 GPU_TEMPLATES: tuple[Template[Any], ...] = (*LOOPS, PRIVATE, *_GPU)
 LAST: tuple[Template[Any], ...] = (last_block.TEMPLATE,)
-CPU_TEMPLATES = (
+CPU_LOOPS = (cpu_isl_band.TEMPLATE, cpu_loops.TEMPLATE)  # of other origin, too
+CPU_TEMPLATES: tuple[Template[Any], ...] = (
     cpu_stencil.TEMPLATE,
     cpu_panels.TEMPLATE,
     cpu_tile.TEMPLATE,
     cpu_row.TEMPLATE,
+    *CPU_LOOPS,
 )
 BRIEF_TILES = (product_chain.TEMPLATE, tile_simt.TEMPLATE)  # those of tensor cores are as fast
 LIKELIEST = (*LOOPS, PRIVATE, *TILES, *RAGGED, *LAST)  # of whose spaces the first is taken
@@ -86,7 +94,10 @@ def templates_for(problem: Problem) -> tuple[Template[Any], ...]:
     """Return the templates of the problem's machine; of what is left to last blocks, theirs."""
     if problem.finish is not None:
         return LAST
-    return GPU_TEMPLATES if isinstance(problem.machine, Chip) else CPU_TEMPLATES
+    if isinstance(problem.machine, Chip):
+        return GPU_TEMPLATES
+    is_asked = problem.scheme not in (None, Scheme.AUTO)
+    return CPU_LOOPS if is_asked else CPU_TEMPLATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,18 +105,17 @@ class Candidate:
     """A choice, what it costs in countable things, and in time."""
 
     choice: Choice
-    work: Work
+    work: Work | CpuWork
     estimate: Estimate
 
 
 @own_analysis
 def candidates(problem: Problem) -> tuple[Candidate, ...]:
-    """Return every choice for *problem* on a GPU, the likeliest first."""
-    found = []
-    for choice in choices(problem):
-        work = work_of(problem, choice.schedule(problem))
-        found.append(Candidate(choice, work, estimate(work, problem.gpu)))
-    return tuple(found)
+    """Return every choice for *problem*, the likeliest first."""
+    return tuple(
+        Candidate(choice, *estimated(problem, choice.schedule(problem)))
+        for choice in choices(problem)
+    )
 
 
 def fastest(problem: Problem) -> Choice:
@@ -125,9 +135,9 @@ def fastest(problem: Problem) -> Choice:
 def _fastest(problem: Problem) -> Choice:
     """Return the same where no template applies that the scheme asks for (LOOPS)."""
     every = choices(problem)
-    first = next(every)
     if not isinstance(problem.machine, Chip):
-        return first
+        return _fastest_on_cpu(problem)
+    first = next(every)
     lesser = at_lesser_sizes(problem)
     if lesser is not None and first.template not in LIKELIEST:
         return _fastest_at_both(problem, lesser, _others(problem))
@@ -136,6 +146,38 @@ def _fastest(problem: Problem) -> Choice:
     if first.template in LIKELIEST:
         return first
     return _least(problem, [c for c in chain((first,), every) if c.template not in LIKELIEST])
+
+
+def _fastest_on_cpu(problem: Problem) -> Choice:
+    """Return the first choice that takes about the least time, of the likeliest of each template.
+
+    Where sizes are open, that is at what they count as (``locality.OPEN_EXTENT``).
+    """
+    every = _likeliest(problem)
+    if len(every) == 1:
+        return every[0]
+    times = [_seconds(problem, choice) for choice in every]
+    most = ALIKE_ON_CPU * min(times)
+    return next(one for one, seconds in zip(every, times, strict=True) if seconds <= most)
+
+
+def _likeliest(problem: Problem) -> list[Choice]:
+    """Return the first choices of each template that applies."""
+    return [
+        Choice(template, config)
+        for template in templates_for(problem)
+        if template.why_not(problem) is None
+        for config in islice(template.space(problem), LIKELY)
+    ]
+
+
+def _seconds(problem: Problem, choice: Choice) -> float:
+    return estimated(problem, choice.template.schedule(problem, choice.config))[1].seconds
+
+
+def least_seconds(problem: Problem) -> float:
+    """Return how long the fastest of the likeliest choices takes on a CPU."""
+    return min(_seconds(problem, choice) for choice in _likeliest(problem))
 
 
 def _least(problem: Problem, every: Sequence[Choice]) -> Choice:

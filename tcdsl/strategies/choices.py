@@ -12,6 +12,8 @@ from math import inf
 from typing import Any
 
 from tcdsl.costmodel.chip import Chip, Unit
+from tcdsl.costmodel.cpu_work import CpuWork
+from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.work import Work
 from tcdsl.strategies import catalogue
 from tcdsl.strategies.asked import Asked, misfit
@@ -106,10 +108,7 @@ def candidates_of(problem: Problem, chosen: Mapping[str, Any]) -> list[dict[str,
     and to memory), ``operations``, ``is_chosen``; of a template that does not apply: ``template``
     and ``why_not``.
     """
-    if isinstance(problem.machine, Chip):
-        found = [_estimated(problem, candidate, chosen) for candidate in candidates(problem)]
-    else:
-        found = [_as_data(choice, chosen) for choice in catalogue.choices(problem)]
+    found = [_estimated(problem, candidate, chosen) for candidate in candidates(problem)]
     reasons = catalogue.reasons(problem)
     return found + [{"template": name, "why_not": reason} for name, reason in reasons.items()]
 
@@ -126,12 +125,12 @@ def _estimated(problem: Problem, candidate: Candidate, chosen: Mapping[str, Any]
         return {**own, "why_not": predicted.why_not or "it does not fit"}
     return {
         **own, "predicted_us": 1e6 * predicted.seconds, "limiter": predicted.limiter,
-        "moved_bytes": work.dram_bytes, "operations": _operations(work, problem.gpu),
+        "moved_bytes": work.dram_bytes, "operations": _operations(work, problem.machine),
     }  # fmt: skip
 
 
-def _operations(work: Work, chip: Chip) -> float:
+def _operations(work: Work | CpuWork, machine: Chip | Cpu) -> float:
     """Return the operations of *work*, each as many float32 ones as take its time."""
-    one = chip.rate(Unit.FMA_F32)
-    rates = ((count, chip.rate(unit)) for unit, count in work.operations)
+    one = machine.rate(Unit.FMA_F32)
+    rates = ((count, machine.rate(unit)) for unit, count in work.operations)
     return sum(count * one / rate for count, rate in rates if rate)

@@ -19,6 +19,7 @@ sums of rows that lie one after another, take as long without.
 
 from collections.abc import Collection, Mapping
 from math import prod
+from weakref import WeakKeyDictionary
 
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
@@ -83,6 +84,17 @@ def find_contraction(group: Group, shapes: Mapping[str, Shape]) -> str | None:
 
 def why_not_contraction(shape: Shape) -> str | None:
     """Return why a statement gets no register tile, or None if it does."""
+    if shape not in _reasons:
+        _reasons[shape] = _why_not_contraction(shape)
+    return _reasons[shape]
+
+
+# Of a shape: grouping and each template ask again.
+_reasons: WeakKeyDictionary[Shape, str | None] = WeakKeyDictionary()
+_tiles: WeakKeyDictionary[Shape, dict[Cpu, Tile | None]] = WeakKeyDictionary()
+
+
+def _why_not_contraction(shape: Shape) -> str | None:
     statement = shape.statement
     if reason := why_not_rfactored(statement):
         return reason
@@ -132,6 +144,13 @@ def _operand_rows(shape: Shape) -> tuple[tuple[int, ...], ...]:
 
 def choose_tile(shape: Shape, cpu: Cpu) -> Tile | None:
     """Return the register tile of a contraction, None if there is no vector dimension."""
+    known = _tiles.setdefault(shape, {})
+    if cpu not in known:
+        known[cpu] = _choose_tile(shape, cpu)
+    return known[cpu]
+
+
+def _choose_tile(shape: Shape, cpu: Cpu) -> Tile | None:
     width = _width(shape, cpu)
     if sums_gathered_rows(shape):
         return Tile(shape.order[-1], _row_tile(shape.extents[shape.order[-1]], width), {})
@@ -215,8 +234,18 @@ def sums_by_remainders(scop: Scop) -> Scop:
     return scop
 
 
+_operands: WeakKeyDictionary[Shape, dict[Cpu, list[tuple[Operand, str]]]] = WeakKeyDictionary()
+
+
 def _worth_materialising(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Operand, str]]:
     """Return the operands of *shape*'s statement to materialise, with the vector index."""
+    known = _operands.setdefault(shape, {})
+    if cpu not in known:
+        known[cpu] = _find_operands(scop, shape, cpu)
+    return known[cpu]
+
+
+def _find_operands(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Operand, str]]:
     statement = shape.statement
     if why_not_rfactored(statement) or statement.conditions or shape.instances < MIN_WORK:
         return []

@@ -8,13 +8,11 @@ next one.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import replace
 from types import MappingProxyType
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
-from tcdsl.costmodel.work import Work
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import LoopKind, statements_of
@@ -22,24 +20,22 @@ from tcdsl.poly.scop import Kind, Scop
 from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group, alone
 from tcdsl.schedule.mapping import Dim3
-from tcdsl.schedule.plan import Weighed
 from tcdsl.schedule.trace import record
 from tcdsl.strategies.asked import asked_for
 from tcdsl.strategies.atomics import added_at_once, freed
 from tcdsl.strategies.catalogue import GPU_TEMPLATES
-from tcdsl.strategies.choices import candidates_of, choice_for
+from tcdsl.strategies.choices import choice_for
 from tcdsl.strategies.copied_factors import with_copied_factors
 from tcdsl.strategies.finish import fold_groups, last_groups
-from tcdsl.strategies.gpu_bands import IslKernel
 from tcdsl.strategies.gpu_generic import trees_by_isl
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.implicit_kernel import implicit_kernel
-from tcdsl.strategies.library_candidates import library_candidates
-from tcdsl.strategies.library_kernels import LibraryKernel, library_kernel, library_of
+from tcdsl.strategies.library_kernels import library_kernel, library_of
 from tcdsl.strategies.operand_tiles import with_operand_tiles
 from tcdsl.strategies.private_results import with_copies, with_summed_copies
 from tcdsl.strategies.problem import Finish, Problem, Scheme
+from tcdsl.strategies.queued import Queued
 from tcdsl.strategies.residence import keep_rows
 from tcdsl.strategies.sketch import Bands, Layout, Sketch
 from tcdsl.strategies.sketch_rewrites import apply
@@ -48,44 +44,11 @@ from tcdsl.strategies.templates import last_block
 from tcdsl.strategies.tensor_kernel import tensor_kernel
 from tcdsl.strategies.tensor_tree import TensorKernel
 from tcdsl.strategies.transposition import transposing_kernel
-from tcdsl.strategies.work import along_axes, seconds_of, work_of
+from tcdsl.strategies.work import along_axes, seconds_of
 
 SLOW = gpu_thresholds.LAST_BLOCK_SLOWER
 BESIDE = gpu_thresholds.ALIKE_BLOCKS_LAUNCHES
 NOTHING_IN_COMMON: Mapping[str, Choice] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Queued:
-    """A kernel to be nested."""
-
-    kernel: Sketch | TensorKernel | IslKernel | LibraryKernel
-    name: str
-    is_finish: bool = False  # by the last blocks of the kernel before it
-    problem: Problem | None = None  # which it solves; None if another kernel of the queue does
-
-    def work(self) -> Work | None:
-        """Return what it costs, None if no template says so.
-
-        Nor of asynchronous copies: those of another kernel in the launch would hold them up.
-        """
-        if self.problem is None or not isinstance(self.kernel, Sketch):
-            return None
-        is_copied = self.kernel.staged or self.kernel.large or self.kernel.steps is not None
-        return None if is_copied else work_of(self.problem, self.kernel)
-
-    def weighed(self) -> Weighed | None:
-        """Return what it was made with, and what else there was."""
-        if self.problem is None:
-            return None
-        if isinstance(self.kernel, LibraryKernel):
-            own = partial(library_candidates, self.problem, self.kernel)
-            return Weighed(self.name, {"template": self.kernel.template}, own)
-        others = partial(candidates_of, self.problem, self.kernel.config)
-        # What last blocks do is a part of the kernel before.
-        code = {} if self.is_finish else {"code": asdict(self.kernel.code)}
-        name = "+".join(self.problem.group.members)
-        return Weighed(name, {**self.kernel.config, **code}, others)
 
 
 @dataclass(frozen=True, slots=True)

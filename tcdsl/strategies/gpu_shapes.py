@@ -14,7 +14,7 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.dependences import Dependences
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.rewrites.scop.rfactor import initialisation
-from tcdsl.strategies.planner import shapes_of
+from tcdsl.strategies.shapes import shapes_of
 
 
 def gpu_shapes_of(scop: Scop, dependences: Dependences) -> dict[str, Shape]:

@@ -9,7 +9,7 @@ it, is more than that for what is computed again: both are counts of bytes and o
 rates of the machine.  A plan in tiles is taken only if every array of the tiles is local in it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -19,7 +19,7 @@ from tcdsl.costmodel.machine import Cpu
 from tcdsl.options import Options
 from tcdsl.poly.isl_utils import points_of_box
 from tcdsl.poly.loop_tree import statements_of
-from tcdsl.poly.scop import Scop
+from tcdsl.poly.scop import Scop, Stage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.overlapped_tiles import with_overlapped_tiles
 from tcdsl.rewrites.scop.periodic_halos import with_periodic_halos
@@ -33,8 +33,8 @@ from tcdsl.strategies.asked import asked_for
 OUTER = cpu_thresholds.STENCIL_ROWS
 INNER = cpu_thresholds.STENCIL_VALUES
 MOST_CACHE = cpu_thresholds.STENCIL_CACHE
-ROW_SECONDS = cpu_thresholds.STENCIL_ROW_SECONDS
-CALL_OPERATIONS = 16
+ROW_SECONDS = cpu_thresholds.LOOP_START_SECONDS
+CALL_OPERATIONS = cpu_thresholds.CALL_OPERATIONS
 PIECE_STEPS = (2, 3, 4, 6)  # of the pieces that a long chain is cut into
 
 
@@ -49,6 +49,9 @@ class Tiling:
     @property
     def gain(self) -> float:
         return self.saved - self.again
+
+
+Tilings = Callable[[Scop, Chain, Plan], Iterable[Tiling]]
 
 
 def stencils_of(scop: Scop) -> tuple[Scop, tuple[Chain, ...]]:
@@ -66,7 +69,7 @@ def with_tiles(
     scop: Scop,
     options: Options,
     plan: Callable[[Scop, Options], Plan],
-    tilings: Callable[[Scop, Chain, Plan], Iterable[Tiling]],
+    tilings: Tilings,
 ) -> Plan:
     """Return the plan of *scop* with its chains of stencils in tiles where that takes less time.
 
@@ -159,6 +162,7 @@ def with_reasons(plan: Plan, notes: Sequence[tuple[Chain, str]]) -> Plan:
 def cpu_tilings(scop: Scop, chain: Chain, plain: Plan, cpu: Cpu) -> Iterator[Tiling]:
     """Yield the tilings of *chain* whose tiles fit the cache of a core."""
     saved = _seconds_of_memory(scop, chain, plain, cpu)
+    stages = stages_of(scop, chain)
     for sizes in _sizes(chain):
         held = [_tile_bytes(scop, chain, name, sizes) for name in chain.inside]
         if max(held) > MAX_LOCAL_BYTES or sum(held) > MOST_CACHE * cpu.l2_bytes:
@@ -166,7 +170,7 @@ def cpu_tilings(scop: Scop, chain: Chain, plain: Plan, cpu: Cpu) -> Iterator[Til
         tiles = [-(-e // size) for e, size in zip(chain.extents, sizes, strict=True)]
         if prod(tiles) < cpu_thresholds.TILES_A_THREAD * cpu.threads:
             continue
-        yield Tiling(sizes, saved, _seconds_again(scop, chain, sizes, tiles, cpu))
+        yield Tiling(sizes, saved, _seconds_again(scop, stages, sizes, tiles, cpu))
 
 
 def _sizes(chain: Chain) -> Iterator[tuple[int, ...]]:
@@ -218,12 +222,16 @@ def _seconds_of_memory(scop: Scop, chain: Chain, plain: Plan, cpu: Cpu) -> float
 
 
 def _seconds_again(
-    scop: Scop, chain: Chain, sizes: Sequence[int], tiles: Sequence[int], cpu: Cpu
+    scop: Scop,
+    stages: Mapping[str, Stage],
+    sizes: Sequence[int],
+    tiles: Sequence[int],
+    cpu: Cpu,
 ) -> float:
     """Return the time for what is computed again, and for beginning more and shorter rows."""
     rate = cpu.fma_f32_per_s / 2 * cpu.threads
     total, rows = 0.0, 0.0
-    for name, stage in stages_of(scop, chain).items():
+    for name, stage in stages.items():
         extents = zip(sizes, stage.reach, strict=True)
         grown = [(size + high - low) / size for size, (low, high) in extents]
         instances = points_of_box(scop.by_name[name].domain) or 0

@@ -19,7 +19,7 @@ from tcdsl.schedule.fusion import (
     textual,
     unit_dependences,
 )
-from tcdsl.strategies.planner import shapes_of
+from tcdsl.strategies.shapes import shapes_of
 
 Lower = Callable[..., Scop]
 

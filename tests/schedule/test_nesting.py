@@ -10,7 +10,7 @@ from tcdsl.poly.scop import Scop
 from tcdsl.poly.verify import why_not_legal
 from tcdsl.schedule.fusion import affinities_of
 from tcdsl.schedule.nesting import Alignment, Nester
-from tcdsl.strategies.planner import shapes_of
+from tcdsl.strategies.shapes import shapes_of
 
 Lower = Callable[..., Scop]
 

@@ -14,7 +14,7 @@ from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.strategies import contraction
 from tcdsl.strategies.contraction import choose_tile, sums_gathered_rows, why_not_contraction
-from tcdsl.strategies.planner import shapes_of
+from tcdsl.strategies.shapes import shapes_of
 
 CheckAll = Callable[..., None]
 Compile = Callable[..., Compiled]

@@ -1,6 +1,7 @@
 """isl's schedules on threads and in tiles, loops as written, tiles on request: all are right."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ import tcdsl
 from tcdsl.driver import Compiled
 from tcdsl.interp.arithmetic import Array
 from tcdsl.options import Options
+from tcdsl.plan import cpu_planner
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of
-from tcdsl.strategies import generic, operations, planner, tiling
-from tcdsl.strategies.templates import cpu_row
+from tcdsl.strategies import catalogue, generic, operations, tiling
+from tcdsl.strategies.templates import cpu_loops, cpu_row
 from tcdsl.testing import programs
 
 Compile = Callable[..., Compiled]
@@ -84,7 +86,9 @@ OPTIONS = {
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads, wavefronts and tiles at sizes at which they do not pay."""
-    for module in (operations, cpu_row, generic, planner):
+    # The first template that applies, whatever it takes.
+    monkeypatch.setattr(catalogue, "ALIKE_ON_CPU", inf)
+    for module in (operations, cpu_row, cpu_loops, generic, cpu_planner):
         monkeypatch.setattr(module, "PARALLEL_WORK", 1)
     monkeypatch.setattr(generic, "DEFAULT_TILE", 3)
     monkeypatch.setattr(generic, "WAVEFRONT_INSTANCES", 1)

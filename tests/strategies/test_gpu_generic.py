@@ -20,8 +20,8 @@ from tcdsl.poly.verify import why_not_free_of_races
 from tcdsl.schedule.fusion import Group
 from tcdsl.strategies import gpu_bands, gpu_generic, requested
 from tcdsl.strategies.gpu_generic import IslKernels
-from tcdsl.strategies.planner import shapes_of
 from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.shapes import shapes_of
 from tcdsl.strategies.sketch import Bands
 from tcdsl.testing import programs
 

@@ -10,11 +10,12 @@ import pytest
 
 from tcdsl.costmodel import cpu_thresholds, panels
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.costmodel.panels import Product, blockings, seconds_in_tiles, seconds_on_panels
+from tcdsl.costmodel.panels import Product, blockings
 from tcdsl.driver import Compiled
 from tcdsl.options import Options
+from tcdsl.plan import cpu_planner
 from tcdsl.poly.scop import Scop
-from tcdsl.strategies import contraction
+from tcdsl.strategies import catalogue, contraction
 from tcdsl.strategies.templates import cpu_panels
 from tcdsl.testing import contractions
 from tests.hunts import drawn, hunt_in_batches, with_seeds
@@ -43,7 +44,9 @@ Lower = Callable[..., Scop]
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every contraction one on panels, in several blocks along each index."""
-    monkeypatch.setattr(cpu_panels, "seconds_in_tiles", lambda *_: inf)
+    # The first template that applies, whatever it takes.
+    monkeypatch.setattr(catalogue, "ALIKE_ON_CPU", inf)
+    monkeypatch.setattr(cpu_planner, "ALIKE_ON_CPU", inf)
     monkeypatch.setattr(cpu_panels, "LEAST_TERMS", 1)
     monkeypatch.setattr(cpu_panels, "LEAST_USES", 1)
     monkeypatch.setattr(cpu_panels, "MOST_WITHIN", 360)
@@ -79,7 +82,6 @@ def test_large_products_are_packed_and_small_ones_are_not(compiled: Compile) -> 
     ("source", "shapes", "reason"),
     [
         (MM, [(64, 64), (64, 64)], "few terms"),
-        (MM, [(256, 256), (256, 256)], "near enough"),
         ("def f(float(M,K) A) -> (y) { y(m) +=! A(m,k) * 2.0 }", [(600, 600)], "no one member"),
         ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) max=! A(m,k) * B(k,n) }",
          [(600, 600), (600, 600)], "no sum"),
@@ -106,12 +108,14 @@ def test_blocks_fit_the_caches() -> None:
         assert one.rows % 10 == 0 and one.columns % 32 == 0
 
 
-def test_long_terms_favour_panels() -> None:
-    cpu = Cpu(1)
-    for terms in (4096, 16384):
-        product = Product(128, 4096, terms, 1, (10, 32), 4)
-        best = min(seconds_on_panels(product, b, cpu) for b in blockings(product, cpu))
-        assert best < seconds_in_tiles(product, cpu)
+@pytest.mark.parametrize("terms", [4096, 16384])
+def test_long_terms_favour_panels(terms: int, compiled: Compile) -> None:
+    weighed = compiled(MM, (128, terms), (terms, 4096), threads=1).plan.weighed[-1]
+    least = {
+        name: min(c["predicted_us"] for c in weighed.candidates() if c["template"] == name)
+        for name in ("cpu_panels", "cpu_tile")
+    }
+    assert least["cpu_panels"] < least["cpu_tile"]
 
 
 # --- results ----------------------------------------------------------------------------------

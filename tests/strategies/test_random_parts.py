@@ -8,11 +8,13 @@ these, and shares loops with them all the same.
 
 import random
 from collections.abc import Callable, Iterator
+from math import inf
 
 import pytest
 
 from tcdsl.costmodel.chip import Chip
-from tcdsl.strategies import operations, planner
+from tcdsl.plan import cpu_planner
+from tcdsl.strategies import catalogue, operations
 from tcdsl.strategies.templates import cpu_row
 from tests.hunts import Hunt
 
@@ -97,7 +99,9 @@ def batches(seed: int, count: int) -> Iterator[list[Case]]:
 def test_parts_on_the_cpu(
     seed: int, count: int, check_all: CheckAll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (operations, cpu_row, planner):
+    # The first template that applies, whatever it takes.
+    monkeypatch.setattr(catalogue, "ALIKE_ON_CPU", inf)
+    for module in (operations, cpu_row, cpu_planner):
         monkeypatch.setattr(module, "PARALLEL_WORK", 1)
     monkeypatch.setattr(cpu_row, "MIN_TILE", 3)
     with Hunt() as found:

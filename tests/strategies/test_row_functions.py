@@ -1,14 +1,16 @@
 """Functions of rows' results: where they have loops of their own, and that results are the same."""
 
 from collections.abc import Callable
+from math import inf
 
 import numpy as np
 import pytest
 
 from tcdsl.driver import Compiled
 from tcdsl.options import Options
+from tcdsl.plan import cpu_planner
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of, statements_of
-from tcdsl.strategies import operations, planner, row_functions
+from tcdsl.strategies import catalogue, operations, row_functions
 from tcdsl.strategies.templates import cpu_row
 
 Compile = Callable[..., Compiled]
@@ -71,7 +73,9 @@ def test_rows_of_a_block_stay_in_the_cache(compiled: Compile) -> None:
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (operations, cpu_row, planner):
+    # The first template that applies, whatever it takes.
+    monkeypatch.setattr(catalogue, "ALIKE_ON_CPU", inf)
+    for module in (operations, cpu_row, cpu_planner):
         monkeypatch.setattr(module, "PARALLEL_WORK", 1)
     monkeypatch.setattr(cpu_row, "TILES_PER_THREAD", 1)
     monkeypatch.setattr(row_functions, "LEAST_ROWS", 2)

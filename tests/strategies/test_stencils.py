@@ -9,13 +9,13 @@ import pytest
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.options import Options
-from tcdsl.plan import gpu_planner
+from tcdsl.plan import cpu_planner, gpu_planner
 from tcdsl.poly.loop_tree import LoopKind, loops_of
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.rewrites.scop.stencil_chains import Chain, stages_of
 from tcdsl.schedule.placement import Space
 from tcdsl.schedule.plan import Plan
-from tcdsl.strategies import gpu_stencils, planner, stencils
+from tcdsl.strategies import gpu_stencils, stencils
 from tcdsl.strategies.stencil_work import StencilConfig, Tiles, configs, stencil_work
 from tcdsl.strategies.stencils import Tiling
 from tests.hunts import Hunt
@@ -50,7 +50,7 @@ def tiny_tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
         sizes = {1: (8,), 2: (4, 8), 3: (4, 4, 8)}[len(chain.stencil)]
         yield Tiling(sizes, len(chain.members) ** 2.0 if request.param == "whole" else 1.0, 0.0)
 
-    monkeypatch.setattr(planner, "cpu_tilings", tilings)
+    monkeypatch.setattr(cpu_planner, "cpu_tilings", tilings)
     monkeypatch.setattr(gpu_planner, "gpu_tilings", tilings)
     return found
 
@@ -191,8 +191,9 @@ def test_choices_are_followed_with_tiles(compiled: Callable[..., Any]) -> None:
 
 def test_larger_halos_cost_more(lower: Callable[..., Any]) -> None:
     scop, (chain,) = stencils.stencils_of(lower(JACOBI, (3000, 3000)))
+    stages = stencils.stages_of(scop, chain)
     costs = {
-        sizes: stencils._seconds_again(scop, chain, sizes, (1, 1), Cpu(2))
+        sizes: stencils._seconds_again(scop, stages, sizes, (1, 1), Cpu(2))
         for sizes in product((16, 64), (64, 512))
     }
     assert costs[16, 64] > costs[64, 64] and costs[16, 64] > costs[16, 512]

@@ -5,12 +5,12 @@ take as long as the product.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
-from math import inf, prod
+from math import prod
 
 from tcdsl.costmodel import cpu_thresholds
+from tcdsl.costmodel.cpu_estimate import estimate_on_cpu
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.costmodel.panels import Product, blockings, seconds_in_tiles, seconds_on_panels
+from tcdsl.costmodel.panels import Blocking, Product, blockings, work_on_panels
 from tcdsl.costmodel.register_tiles import registers_of
 from tcdsl.lang.comprehension import Cast, Expr, Load, Operator, children
 from tcdsl.poly.parallelism import Role
@@ -31,8 +31,6 @@ LEAST_USES, NARROW_USES = cpu_thresholds.PANEL_USES, cpu_thresholds.NARROW_USES
 LEAST_TERMS = cpu_thresholds.PANEL_TERMS
 MOST_WITHIN = cpu_thresholds.PANEL_WINDOW
 DOT_COLUMNS = 16  # that the device library's functions have, or a multiple
-COPIED_SECONDS = cpu_thresholds.COPIED_SECONDS
-GUARDED, CONVERTED = cpu_thresholds.GUARDED_TILES, cpu_thresholds.CONVERTED_TILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,6 @@ class _Found:
     is_apart: bool
     is_copied: bool  # whether tiles would read copies of operands
     is_guarded: bool
-    row_stride: int
     column_stride: int
     dots: Dots | None  # the instruction that multiplies several narrow terms
     extents: dict[str, int]
@@ -81,24 +78,11 @@ def why_not(problem: Problem) -> str | None:
     # Where tiles would hold partial sums, in lanes, copies are worth more.
     if uses < least and (not found.is_apart or found.is_copied):
         return "what is copied would be used a few times"
-    product, cpu = _product(problem), problem.cpu
-    times = (seconds_on_panels(product, blocking, cpu) for blocking in blockings(product, cpu))
-    # What no copy of an operand takes away, guards and conversions, is computed in each tile.
-    slower = (GUARDED if found.is_guarded else 1) * (1 if found.dots is None else CONVERTED)
-    in_tiles = slower * _seconds_in_tiles(found, product, cpu)
-    if min(times, default=inf) >= in_tiles:
-        return "its operands are near enough where they are"
     return None
 
 
-def _seconds_in_tiles(found: _Found, product: Product, cpu: Cpu) -> float:
-    """Return how long register tiles take, with the copy of columns that they would read."""
-    if not (found.is_apart and found.is_copied):
-        return seconds_in_tiles(product, cpu)
-    stride = product.columns * product.element_bytes
-    laid_out = replace(product, is_apart=False, column_stride_bytes=stride)
-    elements = product.column_count * product.columns * product.terms
-    return seconds_in_tiles(laid_out, cpu) + COPIED_SECONDS * elements / cpu.threads
+def _seconds(product: Product, blocking: Blocking, cpu: Cpu) -> float:
+    return estimate_on_cpu(work_on_panels(product, blocking, cpu), cpu).seconds
 
 
 @analysis
@@ -186,7 +170,7 @@ def _classified(problem: Problem, lead: str, factors: tuple[Factor, Factor]) -> 
         0 < strides[0] <= strides[1],
         stride_of(column_array, factors[columns], near[columns]) != 1,
         has_operands_to_copy(problem.scop, shape, problem.cpu),
-        any(factor.condition is not None for factor in factors), max(strides),
+        any(factor.condition is not None for factor in factors),
         stride_of(column_array, factors[columns], term),
         dots_of(shape, problem.cpu), extents,
     )  # fmt: skip
@@ -197,7 +181,7 @@ def space(problem: Problem) -> Iterator[CpuPanelsConfig]:
     product = _product(problem)
     found = sorted(
         blockings(product, problem.cpu),
-        key=lambda blocking: seconds_on_panels(product, blocking, problem.cpu),
+        key=lambda blocking: _seconds(product, blocking, problem.cpu),
     )
     found_ = _found(problem)
     assert not isinstance(found_, str), "why_not"
@@ -231,9 +215,9 @@ def _product(problem: Problem) -> Product:
     return Product(
         extents[found.rows], extents[found.columns],
         extents[found.terms] * prod(extents[i] for i in found.within),
-        prod(extents[i] for i in found.around), (rows, columns), size, found.is_apart,
-        size * found.row_stride, prod(extents[i] for i in found.column_around),
-        1 if found.dots is None else found.dots.at_once, size * found.column_stride,
+        prod(extents[i] for i in found.around), (rows, columns), size,
+        prod(extents[i] for i in found.column_around),
+        1 if found.dots is None else found.dots.at_once,
     )  # fmt: skip
 
 
@@ -255,7 +239,9 @@ def schedule(problem: Problem, config: CpuPanelsConfig) -> Sketch:
         f"contraction: panels of {found.rows} % {mr} and {found.columns} % {nr}, blocks of"
         f" {mc} x {nc} results and {kc} terms",
     )
-    return Sketch(problem.group.members, (), {}, why=why, panels=panels)
+    blocking = Blocking(mc, nc, kc, config.is_shared)
+    work = work_on_panels(_product(problem), blocking, problem.cpu)
+    return Sketch(problem.group.members, (), {}, why=why, panels=panels, cpu_work=work)
 
 
 TEMPLATE = Template("cpu_panels", CpuPanelsConfig, why_not, space, schedule)

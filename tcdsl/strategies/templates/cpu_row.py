@@ -60,16 +60,32 @@ def space(problem: Problem) -> Iterator[CpuRowConfig]:
     """Yield the configurations, first the likeliest."""
     likeliest = _likeliest(problem)
     yield likeliest
-    others = [replace(likeliest, vectors=vectors) for vectors in (0, *VECTORS) if likeliest.vectors]
+    others = [replace(likeliest, vectors=vectors) for vectors in _other_vectors(problem, likeliest)]
     if likeliest.far:
         others += [replace(likeliest, far=far) for far in (0, 32, 64, 256)]
     if likeliest.parallel and likeliest.tile > 1:
-        others += [replace(likeliest, tile=tile) for tile in (256, 1024, 4096, 16384)]
+        extent = _extent(_by_name(problem)[likeliest.parallel[-1]], problem.shapes)
+        others += [replace(likeliest, tile=t) for t in (256, 1024, 4096, 16384) if t < extent]
     if likeliest.functions:
         others.append(_rows(problem, likeliest.vectors))
     if likeliest.chunk and not likeliest.cycle:
         others.append(replace(_over_parallel(problem, likeliest.vectors), far=likeliest.far))
     yield from (config for config in dict.fromkeys(others) if config != likeliest)
+
+
+def _other_vectors(problem: Problem, likeliest: CpuRowConfig) -> list[int]:
+    """Return other numbers of vectors that make other partial sums, fewer and fewer."""
+    shapes = problem.shapes
+    if not (likeliest.vectors and any(_ends_reduced(shapes[n]) for n in problem.group.members)):
+        return []
+    outer = _outer_of(problem, likeliest)
+    seen, found = [_lanes(problem, outer, likeliest.vectors)], list[int]()
+    for vectors in (*reversed(VECTORS), 0):
+        lanes = _lanes(problem, outer, vectors)
+        if lanes not in seen:
+            seen.append(lanes)
+            found.append(vectors)
+    return found
 
 
 def schedule(problem: Problem, config: CpuRowConfig) -> Sketch:
@@ -248,9 +264,14 @@ class _Outer:
         return min(shapes[name].lower[dim] for name, dim in self.axis.items())
 
 
+def _by_name(problem: Problem) -> dict[str, Axis]:
+    """Return the shared axes by the names of the lead's indices."""
+    return {problem.name_of(axis): axis for axis in _axes(problem)}
+
+
 def _outer_of(problem: Problem, config: CpuRowConfig) -> list[_Outer]:
     """Return the loops around the kernel."""
-    by_name = {problem.name_of(axis): axis for axis in _axes(problem)}
+    by_name = _by_name(problem)
     if config.chunk:
         return [_Outer(by_name[config.chunked], config.chunk, True, config.cycle)]
     tiles = [1] * (len(config.parallel) - 1) + [config.tile]

@@ -9,9 +9,11 @@ C(m,n) +=! A(m,k) * B(k,n)        threads over m / 64
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from math import prod
 
 from tcdsl.costmodel import cpu_thresholds
+from tcdsl.costmodel.register_tiles import registers_of, steps_of_box
 from tcdsl.poly.isl_utils import Extent, minus
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
@@ -19,7 +21,7 @@ from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import Partial
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.contraction import Tile, choose_tile, find_contraction
-from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.problem import Problem, own_analysis
 from tcdsl.strategies.sketch import OuterLoop, Sketch
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.tile_traffic import Surroundings
@@ -64,10 +66,15 @@ def space(problem: Problem) -> Iterator[CpuTileConfig]:
     yield likeliest
     if likeliest != whole:
         yield whole
-    assert shape.statement.reduction is not None, "find_contraction"
-    width = problem.cpu.vector_bytes // shape.statement.reduction.dtype.size_bytes
+    yield from sorted(_others(problem, tile, likeliest), key=partial(_steps, problem))
+
+
+def _others(problem: Problem, tile: Tile, likeliest: CpuTileConfig) -> Iterator[CpuTileConfig]:
+    """Yield tiles of other rows and lanes."""
+    shape = problem.shapes[_lead(problem)]
+    width, rows = _width(problem), likeliest.rows
+    is_dot = shape.roles[tile.vector] is Role.REDUCED
     for lanes in dict.fromkeys((tile.lanes, width, 2 * width, 4 * width)):
-        is_dot = shape.roles[tile.vector] is Role.REDUCED
         if lanes != tile.lanes and (is_dot or lanes > shape.extents[tile.vector]):
             continue
         for size in (1, 2, 4, 6, 8, 10, 14):
@@ -78,6 +85,25 @@ def space(problem: Problem) -> Iterator[CpuTileConfig]:
                 yield config
             if not rows:
                 break
+
+
+def _width(problem: Problem) -> int:
+    """Return how many sums are in a vector."""
+    reduction = problem.shapes[_lead(problem)].statement.reduction
+    assert reduction is not None, "find_contraction"
+    return problem.cpu.vector_bytes // reduction.dtype.size_bytes
+
+
+def _steps(problem: Problem, config: CpuTileConfig) -> float:
+    """Return how long a term of all results takes, in multiplications of a vector."""
+    shape = problem.shapes[_lead(problem)]
+    names = shape.statement.indices
+    rows = prod(shape.extents[names.index(name)] for name, _ in config.rows)
+    vector = names.index(config.vector)
+    is_dot = shape.roles[vector] is Role.REDUCED
+    lanes = config.lanes if is_dot else shape.extents[vector]
+    tile = prod(size for _, size in config.rows), config.lanes
+    return steps_of_box(rows, lanes, tile, _width(problem), registers_of(problem.cpu))
 
 
 def schedule(problem: Problem, config: CpuTileConfig) -> Sketch:
@@ -118,6 +144,7 @@ def _cache_bytes(problem: Problem) -> int:
     return int(cpu_thresholds.PANEL_CACHE * problem.cpu.l2_bytes)
 
 
+@own_analysis
 def _lead(problem: Problem) -> str:
     name = find_contraction(problem.group, problem.shapes)
     assert name is not None, "why_not"

@@ -17,6 +17,7 @@ from tcdsl.lang.syntax.parser import parse_program
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.lang.types.sema import analyse
 from tcdsl.options import Options
+from tcdsl.plan.cpu_planner import plan_scop
 from tcdsl.poly.accesses import builder_of
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import (
@@ -43,7 +44,6 @@ from tcdsl.rewrites.scop.rfactor import Partial, rfactor, with_own_accumulators
 from tcdsl.schedule.placement import place
 from tcdsl.schedule.plan import Kernel, Plan
 from tcdsl.source import Source
-from tcdsl.strategies.planner import plan_scop
 from tcdsl.testing.comparison import check
 
 Lower = Callable[..., Scop]
