@@ -190,7 +190,7 @@ def _again(scop: Scop, statement: Statement) -> tuple[Scop, list[Statement]]:
     end = Select(is_nan, Const(ends[counted][1], INT32), Const(0, INT32), INT32)
     index = Index(counted)
     again = replace(
-        statement, name=name, domain=domain, source_name=name,
+        statement, name=name, domain=domain, source_name=name, is_rare=True,
         write=access(builder, sums.name, place.subscripts, scop.arrays, domain),
         conditions=(
             Binary("<=", Const(0, INT32), index, BOOL), Binary("<", index, end, BOOL)
