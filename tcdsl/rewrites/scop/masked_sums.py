@@ -34,6 +34,7 @@ from tcdsl.poly.accesses import access, box, builder_of, elements_in, evaluated,
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.rewrites.scop.assignment import assignment, element, with_own_reads
+from tcdsl.rewrites.scop.packing import factor_of
 from tcdsl.rewrites.scop.remainders import of_linear
 from tcdsl.rewrites.scop.rfactor import initialisation, why_not_rfactored
 
@@ -138,9 +139,17 @@ def _masked(scop: Scop, statement: Statement) -> Statement:
     write = access(builder, statement.write.array, statement.write.subscripts, scop.arrays, domain)
     wide = replace(
         statement, domain=domain, write=write, value=replace(value, left=sides[0], right=sides[1]),
-        is_masked=True,
+        is_masked=_may_skip(statement),
     )  # fmt: skip
     return with_own_reads(scop, wide)
+
+
+def _may_skip(statement: Statement) -> bool:
+    """Return whether a factor that is 0 is one because of a mask: 0 times NaN of others counts."""
+    assert isinstance(statement.value, Binary) and statement.reduction is not None
+    factors = map(factor_of, (statement.value.left, statement.value.right))
+    guarded = any(factor is not None and factor.condition is not None for factor in factors)
+    return not guarded or not statement.reduction.dtype.is_float
 
 
 def _with_mask(factor: Expr, mask: Sequence[Expr]) -> Expr:
@@ -210,7 +219,7 @@ def _again(scop: Scop, statement: Statement) -> tuple[Scop, list[Statement]]:
     stored: Expr = place if place.dtype == result.dtype else Cast(place, result.dtype)
     to = Load(target.name, statement.write.subscripts, target.dtype)
     last = assignment(scop, over(f"{name}_store"), left, to, stored, statement)
-    last = replace(last, conditions=(is_nan,), source_name=f"{name}_store")
+    last = replace(last, conditions=(is_nan,), source_name=f"{name}_store", is_rare=True)
     own = builder_of(left, last.name, scop.sizes)
     reads = guarded_reads(own, last.domain, evaluated(last), scop.arrays)
     return scop, [first, again, replace(last, reads=reads)]

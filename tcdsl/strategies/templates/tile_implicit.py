@@ -12,7 +12,7 @@ stores its sums, a kernel after it adds them in order.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from math import inf, prod
+from math import ceil, inf, prod
 from typing import Any
 
 from tcdsl.costmodel import gpu_thresholds
@@ -41,6 +41,7 @@ from tcdsl.strategies.implicit_product import (
     why_not_named,
 )
 from tcdsl.strategies.implicit_threads import why_not_on_threads, work_on_threads
+from tcdsl.strategies.live_steps import live_share
 from tcdsl.strategies.problem import Problem, analysis, nameless_analysis
 from tcdsl.strategies.sketch import Implicit, Sketch
 from tcdsl.strategies.stored_runs import stored_bytes
@@ -338,6 +339,7 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
     read_bytes, written_bytes = _moved_bytes(problem)
     terms = chunk_size(classes, config.step, config.chunks)
     terms *= 1 if classes.steps is None else classes.steps.extent
+    terms = _live_terms(problem, config, terms)
     dtype = _factor_type(problem)
     blocks = _tiles(classes, config) * config.chunks
     results = _results(classes)
@@ -372,6 +374,18 @@ def _work(problem: Problem, config: ImplicitConfig) -> Work:
         for size, loaded in zip(sizes, classes.loaded, strict=True)
     ]
     return with_loaders(plain, copied, dtype.size_bytes, shared, problem.gpu)
+
+
+def _live_terms(problem: Problem, config: ImplicitConfig, terms: int) -> int:
+    """Return how many of *terms* an average block multiplies, of a masked sum the live steps'."""
+    classes, names = classes_for(problem, config.chunks), problem.shapes[problem.lead].statement
+    sides = classes.row, classes.column, classes.term
+    if config.is_persistent or any(len(side.indices) > 1 for side in sides):
+        return terms
+    dims = (names.indices.index(side.indices[0]) for side in sides)
+    sizes = tuple(zip(dims, (*config.tiles.block, config.step), strict=True))
+    share = live_share(problem, sizes, config.loader == tensor_configs.BOXES)
+    return max(1, ceil(terms * share / config.step)) * config.step
 
 
 def _loads(dtype: DType, classes: Classes) -> tuple[int, int]:
