@@ -23,6 +23,7 @@ from tcdsl.poly.parallelism import roles_of
 from tcdsl.poly.scop import Scop
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.compensation import explained, with_compensation
+from tcdsl.rewrites.scop.first_indices import from_zero
 from tcdsl.rewrites.scop.rfactor import with_own_accumulators
 from tcdsl.schedule.fusion import (
     Group,
@@ -122,6 +123,10 @@ def _planned(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
 
 def _as_written(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
     if scheme is Scheme.AUTO:
+        counted = from_zero(scop)
+        if counted is not scop:
+            record("indices from 0 on", counted)
+            scop = counted
         split = sums_by_remainders(scop)
         if split is not scop:
             record("a sum for each remainder", split)
