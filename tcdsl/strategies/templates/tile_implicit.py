@@ -49,6 +49,7 @@ from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_mma, tile_simt
 from tcdsl.strategies.tensor_types import (
     SPLIT_TERMS,
+    are_multiplied,
     has_groups,
     is_split,
     loads_of,
@@ -135,8 +136,8 @@ def _why_not_factors(problem: Problem) -> str | None:
         return "it adds no products of two elements"
     loads = [factor.load for factor in factors]
     types = [problem.scop.arrays[load.tensor].dtype for load in loads]
-    if not all(dtype.is_half for dtype in types) and {*types, reduction.dtype} != {FLOAT32}:
-        return "its factors are neither of half types nor of float32"
+    if not are_multiplied(types, reduction.dtype):
+        return "tensor cores multiply no factors of these types"
     return None
 
 

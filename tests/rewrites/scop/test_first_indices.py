@@ -27,9 +27,8 @@ def test_what_begins_elsewhere_begins_at_0(lower: Lower) -> None:
     init, sums = scop.statements
     assert str(sums.domain) == "{ S0[m, n, k] : 0 <= m <= 69 and 0 <= n <= 49 and 0 <= k <= 39 }"
     assert scop.arrays["y"].origin == (0, 0)
-    assert [read.subscripts for read in sums.reads][0] == sums.write.subscripts[:1] + (
-        sums.reads[1].subscripts[0],
-    )
+    first, second = (read.subscripts for read in sums.reads)
+    assert first == (sums.write.subscripts[0], second[0])
     assert init.domain.reset_tuple_id().is_equal(init.write.relation.range().reset_tuple_id())
 
 

@@ -5,13 +5,11 @@ from dataclasses import replace
 from math import inf, nan
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.plan import search
-from tcdsl.poly.scop import Kind, Scop
-from tcdsl.rewrites.scop.masked_sums import masked, why_not_masked
+from tcdsl.poly.scop import Scop
 from tcdsl.strategies import contracted
 from tcdsl.strategies.templates import tile_implicit, tile_mma
 from tests.conftest import arrays_for, comprehension_of
@@ -46,9 +44,9 @@ GUARDS = {
         "BHWC FRSC",
     ),
     "triangle, then bias": (
-        f"""T(M,K) x, T(K,N) w, float(N) b) -> (y) {{
+        """T(M,K) x, T(K,N) w, float(N) b) -> (y) {
         p(m,n) +=! wide(x(m,k)) * w(k,n) where m in 0:M, k in 0:m+1
-        y(m,n) = relu(p(m,n) + b(n)) }}""",
+        y(m,n) = relu(p(m,n) + b(n)) }""",
         "MK KN N",
     ),
 }  # fmt: skip
