@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+import tcdsl
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.plan import search
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies import contracted
 from tcdsl.strategies.templates import tile_implicit, tile_mma
+from tcdsl.testing import check
 from tests.conftest import arrays_for, comprehension_of
 
 Lower = Callable[..., Scop]
@@ -96,3 +98,15 @@ def test_sums_are_as_written(
         if dtype in ("bfloat16", "float"):
             cases.append((source, planted(source, shapes_of(name))))
     check_emulated(2 * cases, gpu=chip)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", GUARDS)
+def test_sums_are_as_written_on_a_gpu(name: str, always: None) -> None:
+    sizes = {"M": 333, "K": 333, "N": 217, "H": 29, "W": 13, "C": 64, "F": 72}
+    for dtype in WIDE:
+        f = tcdsl.define(text_of(name, dtype))["f"]
+        shapes = shapes_of(name, **sizes)
+        check(f, *arrays_for(f.comprehension, shapes, 1), targets=("cuda", "cuda"))
+        if dtype in ("bfloat16", "float"):
+            check(f, *planted(text_of(name, dtype), shapes), targets=("cuda",))
