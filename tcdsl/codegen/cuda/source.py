@@ -19,7 +19,7 @@ from tcdsl.codegen.cuda.counts import (
     largest_text,
     workspace_at,
 )
-from tcdsl.costmodel.matrix_products import MatrixProduct
+from tcdsl.costmodel.library_products import AnyProduct, from_json
 from tcdsl.lang.faults import Site, sites_from_json
 from tcdsl.records import dataclass
 
@@ -290,7 +290,7 @@ class LibraryCall:
     """
 
     library: str
-    product: MatrixProduct
+    product: AnyProduct
     operands: tuple[Parameter, ...]
     workspace_bytes: int = 0
     precision: str = "float32"  # of Options
@@ -324,7 +324,7 @@ class LibraryCall:
     def from_json(cls, data: Mapping[str, Any]) -> "LibraryCall":
         return cls(
             str(data["library"]),
-            MatrixProduct.from_json(data["product"]),
+            from_json(str(data["library"]), data["product"]),
             tuple(map(_parameter, data["operands"])),
             int(data["workspace_bytes"]),
             str(data["precision"]),
