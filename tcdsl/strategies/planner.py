@@ -66,6 +66,7 @@ from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.sketch_rewrites import Rewritten, apply
 from tcdsl.strategies.stencils import cpu_tilings, with_tiles
 from tcdsl.strategies.tiled_chains import why_not_beside
+from tcdsl.strategies.whole_tiles import with_whole_tiles
 
 
 def shapes_of(scop: Scop, dependences: Dependences) -> dict[str, Shape]:
@@ -310,6 +311,7 @@ def _nest(scop: Scop, queue: list[_Queued], options: Options, cpu: Cpu) -> Plan:
             for name in sketch.members
         }
         tree = nester.nest(sketch.members, remaining)
+        tree = with_whole_tiles(scop, tree)
         for loop in reversed(sketch.outer):
             tree = nester.loop(loop.pieces, loop.kind, tree, loop.limit)
         kernels.append(Kernel(queued.name, tree, sketch.why, template=sketch.template))
