@@ -9,8 +9,11 @@
 
 The live instances are those at which no factor is 0 because of its mask; of a factor that is
 computed into an array first, whose element is none that its copy masks.  Legal iff the sum is
-masked (``rewrites/scop/masked_sums``): its terms that are 0 may be left out.  Where a producer
-brings tiles, its stages are counted from the first step on: steps before a live one are live, too.
+masked (``rewrites/scop/masked_sums``): its terms that are 0 may be left out.
+
+A producer's stages are counted from 0 on.  So the steps of a block are counted from its first live
+one, where that is a linear function of the block, as of an upper triangle: k0 - 2 m0 >= 0.  Else
+(a band, which begins at max(0, 2 m0 - 4)) all steps before a live one are taken for live.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +26,7 @@ from tcdsl.lang.comprehension import Binary, Cast, Expr, Load, Select
 from tcdsl.poly.accesses import access, builder_of
 from tcdsl.poly.footprints import outer_map
 from tcdsl.poly.isl_utils import constant_bounds
-from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate
+from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.rewrites.scop.assignment import with_own_reads
 from tcdsl.strategies.problem import Problem, analysis
@@ -71,16 +74,26 @@ def _uncast(expr: Expr) -> Expr:
     return _uncast(expr.operand) if isinstance(expr, Cast) else expr
 
 
-def with_live_steps(kernel: TensorKernel, *, is_counted: bool) -> TensorKernel:
+def with_live_steps(
+    kernel: TensorKernel, *, is_counted: bool, may_shift: bool = False
+) -> TensorKernel:
     """Return *kernel*, which has no copies yet, with the product's live steps alone.
 
     :arg is_counted: a producer counts stages: steps run from 0 on.
+    :arg may_shift: copies may be at any linear function of blocks and steps.
     """
     statement = kernel.scop.by_name[kernel.name]
     if not statement.is_masked:
         return kernel
     around = [coordinate for coordinate, _ in around_of(kernel, kernel.name)]
-    domain = _in_tiles(kernel.scop, statement, around, is_counted=is_counted)
+    tiles = _live_tiles(kernel.scop, statement, around)
+    first = _first_steps(tiles) if is_counted and may_shift else None
+    if first is not None:
+        kernel = _counted_from(kernel, around, first)
+    elif is_counted:
+        tiles = _from_first(tiles)
+    tile = outer_map(statement, around)
+    domain = statement.domain.intersect(tiles.apply(tile.reverse())).coalesce()
     new = with_own_reads(kernel.scop, _on(kernel.scop, statement, domain))
     own = (new if s is statement else s for s in kernel.scop.statements)
     return replace(kernel, scop=kernel.scop.with_statements(tuple(own)))
@@ -92,15 +105,36 @@ def _on(scop: Scop, statement: Statement, domain: isl.Set) -> Statement:
     return replace(statement, domain=domain, write=write)
 
 
-def _in_tiles(
-    scop: Scop, statement: Statement, around: Sequence[AnyCoordinate], *, is_counted: bool
-) -> isl.Set:
-    """Return the instances in tiles that have a live one: *around* are a tile's coordinates."""
-    tile = outer_map(statement, around)
-    tiles = live_instances(scop, statement).apply(tile).coalesce()
-    if is_counted:
-        tiles = _from_first(tiles)
-    return statement.domain.intersect(tiles.apply(tile.reverse())).coalesce()
+def _live_tiles(scop: Scop, statement: Statement, around: Sequence[AnyCoordinate]) -> isl.Set:
+    """Return the tiles that have a live instance, by the coordinates *around*."""
+    return live_instances(scop, statement).apply(outer_map(statement, around)).coalesce()
+
+
+def _first_steps(tiles: isl.Set) -> tuple[list[int], int] | None:
+    """Return the first step of a block as factors of its coordinates and a constant, or None."""
+    n_blocks, in_ = tiles.dim(isl.dim_type.set) - 1, isl.dim_type.in_
+    steps = isl.Map.from_range(tiles).move_dims(in_, 0, isl.dim_type.out, 0, n_blocks)
+    pieces = steps.dim_min(0).get_pieces()
+    if len(pieces) != 1:
+        return None
+    aff = pieces[0][1]
+    values = [aff.get_coefficient_val(in_, dim) for dim in range(n_blocks)]
+    values.append(aff.get_constant_val())
+    if aff.dim(isl.dim_type.div) or not all(value.is_int() for value in values):
+        return None
+    *factors, constant = (int(value.to_python()) for value in values)
+    return (factors, constant) if any(factors) or constant else None
+
+
+def _counted_from(
+    kernel: TensorKernel, around: Sequence[AnyCoordinate], first: tuple[list[int], int]
+) -> TensorKernel:
+    """Return *kernel* with the steps of a block counted from its *first* live one."""
+    level, (factors, constant) = kernel.step[kernel.name], first
+    terms = [(1, level.coordinate)]
+    terms += [(-n, own) for n, own in zip(factors, around, strict=False) if n]
+    own = replace(level, coordinate=AffineCoordinate(tuple(terms), constant))
+    return replace(kernel, step={**kernel.step, kernel.name: own})
 
 
 def _from_first(tiles: isl.Set) -> isl.Set:
@@ -116,8 +150,13 @@ def _from_first(tiles: isl.Set) -> isl.Set:
 
 
 @analysis
-def live_share(problem: Problem, sizes: tuple[tuple[int, int], ...], is_counted: bool) -> float:
-    """Return which part of a masked sum's tiles has a term.
+def live_share(
+    problem: Problem,
+    sizes: tuple[tuple[int, int], ...],
+    is_counted: bool,
+    may_shift: bool = False,
+) -> float:
+    """Return which part of a masked sum's tiles has a term: see :func:`with_live_steps`.
 
     :arg sizes: dimensions of the lead, the last one that of the terms, and a tile's values of each.
     """
@@ -134,8 +173,8 @@ def live_share(problem: Problem, sizes: tuple[tuple[int, int], ...], is_counted:
     coarse = [
         Coordinate(dim, 0, max(size, -(-(bounds[dim][1] + 1) // PARTS))) for dim, size in sizes
     ]
-    live = live_instances(problem.scop, statement).apply(outer_map(statement, coarse)).coalesce()
-    if is_counted:
+    live = _live_tiles(problem.scop, statement, coarse)
+    if is_counted and not (may_shift and _first_steps(live) is not None):
         live = _from_first(live)
     every = prod(-(-(bounds[one.position][1] + 1) // one.div) for one in coarse)
     return float(live.count_val().to_python()) / every

@@ -114,7 +114,7 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
         sketch.code, last,
     )  # fmt: skip
     if not product.in_turn and len(product.terms) == 1 and product.cluster == (1, 1):
-        kernel = with_live_steps(kernel, is_counted=product.boxes)
+        kernel = with_live_steps(kernel, is_counted=product.boxes, may_shift=True)
     for factor in factors_of(problem, product.terms):
         with_tile = with_register_operand if is_in_registers(factor.array) else with_copy
         kernel = with_tile(kernel, product, factor)

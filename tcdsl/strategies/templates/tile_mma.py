@@ -300,7 +300,7 @@ def _live_terms(problem: Problem, config: TensorConfig, terms: int) -> int:
         return terms
     rows, columns = config.tiles.block
     sizes = (axes[0][lead], rows), (axes[1][lead], columns), (axes[2], config.step)
-    share = live_share(problem, sizes, config.loader == BOXES)
+    share = live_share(problem, sizes, config.loader == BOXES, True)
     return max(1, ceil(terms * share / config.step)) * config.step
 
 
