@@ -385,7 +385,7 @@ def _live_terms(problem: Problem, config: ImplicitConfig, terms: int) -> int:
         return terms
     dims = (names.indices.index(side.indices[0]) for side in sides)
     sizes = tuple(zip(dims, (*config.tiles.block, config.step), strict=True))
-    share = live_share(problem, sizes, config.loader == tensor_configs.BOXES)
+    share = live_share(problem, sizes, config.loader == tensor_configs.BOXES, False)
     return max(1, ceil(terms * share / config.step)) * config.step
 
 
