@@ -69,13 +69,19 @@ class Convolution:
     accumulates: bool = False
 
     @property
+    def kinds(self) -> tuple[Computed, Computed, Computed]:
+        """Two operands, in the order in which calls have them, and what is computed of them."""
+        first, second = (kind for kind in Computed if kind is not self.computed)
+        return first, second, self.computed
+
+    @property
     def arrays(self) -> tuple[str, str, str]:
-        """Two operands, in the order of their kinds, and what is computed of them."""
+        """The arrays of :attr:`kinds`."""
         every = {
             Computed.IMAGE: self.image, Computed.FILTER: self.filter, Computed.RESULT: self.result
         }  # fmt: skip
-        first, second = (name for kind, name in every.items() if kind is not self.computed)
-        return first, second, every[self.computed]
+        first, second, computed = (every[kind] for kind in self.kinds)
+        return first, second, computed
 
     def sizes(self, kind: Computed) -> tuple[int, ...]:
         """Return the sizes of a tensor, channels second."""
@@ -135,9 +141,10 @@ class Convolution:
         )  # fmt: skip
 
 
-# What cuDNN reaches of a unit's rate: docs/performance_products.md, convolutions of ResNet-50 on an
-# H200, whose 3x3 of 28 x 28 x 128 in bfloat16 takes it 18 to 22 us with channels last.
-TENSOR_SHARE, FMA_SHARE = 0.6, 0.8
+# What cuDNN reaches of a unit's rate, without transforms (benchmarks/cudnn_calls.py on an H200):
+# nine passes of 3.7e9 multiplications take 20 to 46 us in bfloat16, 28 at the mean; six in float32
+# 226 to 459, 352 at the mean.
+TENSOR_SHARE, FMA_SHARE = 0.35, 0.41
 SECOND_COPIES = 2  # of images and results with channels second, which tensor cores' kernels reorder
 MOST_WORKSPACE = 256 << 20
 

@@ -21,10 +21,10 @@ def tensors_at(call: Convolution, addresses: Sequence[int]) -> dict[Computed, _A
 
     :arg addresses: of the two operands and what is computed, as ``Convolution.arrays`` has them.
     """
-    kinds = [*(kind for kind in Computed if kind is not call.computed), call.computed]
-    names = {Computed.IMAGE: call.image, Computed.FILTER: call.filter, Computed.RESULT: call.result}
-    places = dict(zip(call.arrays, addresses, strict=False))
-    return {kind: _view(call, kind, places[names[kind]]) for kind in kinds}
+    return {
+        kind: _view(call, kind, address)
+        for kind, address in zip(call.kinds, addresses, strict=False)
+    }
 
 
 def _view(call: Convolution, kind: Computed, address: int) -> _Array:

@@ -285,7 +285,7 @@ def _has_long_terms(shape: Shape, one: Load, other: Load) -> bool:
         for a, b in ((one, other), (other, one))
     )
     has_uses = min(max(counts, default=0) for counts in own) >= NARROW_USES
-    return has_uses and prod(reduced) == max(reduced, default=0) >= NARROW_TERMS
+    return has_uses and max(reduced, default=0) >= NARROW_TERMS
 
 
 def _reads(load: Load, index: str) -> bool:

@@ -195,8 +195,7 @@ class ConvolutionStep:
         self._descriptors = (
             tensors[first], tensors[second], described, tensors[product.computed]
         )  # fmt: skip
-        own = [kind for kind in Computed if kind is not product.computed]
-        self._order = (own.index(first), own.index(second))  # among the call's operands
+        self._order = product.kinds.index(first), product.kinds.index(second)
         is_cut = call.precision == "tf32" and product.dtype == "float32"
         self._algorithm = self._chosen(product, is_cut=is_cut)
         self._run = getattr(library(), f"cudnnConvolution{self._what}")

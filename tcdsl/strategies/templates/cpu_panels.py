@@ -72,7 +72,7 @@ def why_not(problem: Problem) -> str | None:
     if isinstance(found, str):
         return found
     is_long = prod(found.extents[i] for i in found.within) > MOST_WITHIN
-    if is_long and not found.is_guarded:
+    if is_long and not found.is_guarded and found.dots is None:
         return "it has several reduced indices, as convolutions do: tiles take no longer"
     if found.extents[found.terms] < LEAST_TERMS:
         return "it has few terms"

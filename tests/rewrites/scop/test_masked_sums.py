@@ -104,7 +104,7 @@ def test_sums_are_as_written(
 @pytest.mark.parametrize("name", GUARDS)
 def test_sums_are_as_written_on_a_gpu(name: str, always: None) -> None:
     sizes = {"M": 333, "K": 333, "N": 217, "H": 29, "W": 13, "C": 64, "F": 72}
-    for dtype in WIDE:
+    for dtype in ("bfloat16", "float", "int8"):
         f = tcdsl.define(text_of(name, dtype))["f"]
         shapes = shapes_of(name, **sizes)
         check(f, *arrays_for(f.comprehension, shapes, 1), targets=("cuda", "cuda"))

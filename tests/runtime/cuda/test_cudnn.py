@@ -173,22 +173,30 @@ def operands(call: LibraryCall) -> list[Any]:
     """Return the two operands, what is computed, and the workspace, flat."""
     draw, own = np.random.default_rng(5), call.product
     assert isinstance(own, Convolution)
-    kinds = [*(kind for kind in Computed if kind is not own.computed), own.computed]
+    tensors = tensors_of(own)
+    # As the generated code passes them: each array by its name.
     found = [
-        draw.standard_normal(int(np.prod(own.sizes(kind)))).astype(own.dtype) for kind in kinds
+        draw.standard_normal(int(np.prod(own.sizes(tensors[operand.name])))).astype(own.dtype)
+        for operand in call.operands[:3]
     ]
     raw = np.zeros(call.workspace_bytes + 512, np.uint8)
     start = -raw.ctypes.data % 256
     return [*found, raw[start : start + call.workspace_bytes]]
 
 
+def tensors_of(own: Convolution) -> dict[str, Computed]:
+    return {
+        own.image: Computed.IMAGE, own.filter: Computed.FILTER, own.result: Computed.RESULT
+    }  # fmt: skip
+
+
 def check_call(call: LibraryCall, library: FakeLibrary) -> None:
     own = call.product
     assert isinstance(own, Convolution)
     arrays = operands(call)
-    kinds = [*(kind for kind in Computed if kind is not own.computed), own.computed]
-    tensors = {}
-    for kind, array in zip(kinds, arrays, strict=False):
+    tensors, names = {}, tensors_of(own)
+    for operand, array in zip(call.operands[:3], arrays, strict=False):
+        kind = names[operand.name]
         strides = [array.itemsize * step for step in own.strides(kind)]
         tensors[kind] = np.ndarray(own.sizes(kind), array.dtype, array, 0, strides).astype(float)
     windows = [(w.padding, w.step, w.dilation) for w in own.windows]
