@@ -54,6 +54,8 @@ IN_PLACE = 8
 PANEL_USES = 96
 COPIED_SECONDS = 1e-9  # an element of an operand in another layout
 NARROW_USES = 16  # of operands that would else be converted: a copy of them, too
+# Of a window of narrow types: terms of its longest index, and rows and columns.
+WINDOW_TERMS, WINDOW_USES = 32, 7
 PANEL_CACHE = 0.65  # of a core's second-level cache, that a block and its panels may take
 PANEL_BYTES = 512 << 10  # of a block of one operand, on a thread's stack
 # A register tile whose rows share sets of a cache, or whose vectors are folded, is slower.
