@@ -87,6 +87,49 @@ FORMS: dict[str, Form] = {
         lambda m, n, k: [dense(m, k), dense(k, n)],
         lambda x, w: torch.tril(x) @ w,
     ),
+    "triangle": (
+        "bfloat16(M,K) x, bfloat16(K,N) w) -> (bfloat16(M,N) y) "
+        "{ y(m,n) +=! x(m,k) * w(k,n) where m in 0:M, k in 0:m+1 }",
+        lambda m, n, k: [dense(m, k), dense(k, n)],
+        lambda x, w: torch.tril(x) @ w,
+    ),
+    "upper triangle": (
+        "bfloat16(M,K) x, bfloat16(K,N) w) -> (bfloat16(M,N) y) "
+        "{ y(m,n) +=! x(m,k) * w(k,n) where m in 0:M, k in m:K }",
+        lambda m, n, k: [dense(m, k), dense(k, n)],
+        lambda x, w: torch.triu(x) @ w,
+    ),
+    "band": (
+        "bfloat16(M,K) x, bfloat16(K,N) w) -> (bfloat16(M,N) y) "
+        "{ y(m,n) +=! x(m,k) * w(k,n) where k in 0:K, exists m - 256 <= k, exists k <= m + 256 }",
+        lambda m, n, k: [dense(m, k), dense(k, n)],
+        lambda x, w: torch.triu(torch.tril(x, 256), -256) @ w,
+    ),
+    "slice": (
+        "bfloat16(P,K) x, bfloat16(K,N) w) -> (y) { y(m,n) +=! x(m+3,k) * w(k,n) }",
+        lambda m, n, k: [dense(m, k), dense(k, n)],
+        lambda x, w: x @ w,
+    ),
+    "inside": (
+        "bfloat16(I,H,V,C) x, bfloat16(F,3,3,C) w) -> (bfloat16(I,H,V,F) y) { y(i,h,v,f) +=! "
+        "x(i, h + r, v + s, c) * w(f,r,s,c) where h in 0:H, v in 0:V, exists h + r < H, "
+        "exists v + s < V }",
+        lambda m, n, k: [dense(-(-m // 56**2), 56, 56, k), dense(n, 3, 3, k)],
+        lambda x, w: torch.nn.functional.conv2d(
+            torch.nn.functional.pad(x.permute(0, 3, 1, 2), (0, 2, 0, 2)), w.permute(0, 3, 1, 2)
+        ).permute(0, 2, 3, 1),
+    ),
+    "int8 weights": (
+        "int8(I,H,V,F) g, int8(I,P,Q,C) x) -> (int32(F,3,3,C) y) { y(f,r,s,c) +=! "
+        "g(i,h,v,f) * x(i, h + r, v + s, c) where r in 0:3, s in 0:3, h in 0:H, v in 0:V }",
+        lambda m, n, k: [
+            small_integers(-(-m // 56**2), 54, 54, n), small_integers(-(-m // 56**2), 56, 56, k)
+        ],
+        lambda g, x: torch.nn.grad.conv2d_weight(
+            x.permute(0, 3, 1, 2).double(), (g.shape[3], x.shape[3], 3, 3),
+            g.permute(0, 3, 1, 2).double(),
+        ).permute(0, 2, 3, 1).int(),
+    ),
     "int8 relu": (
         "int8(M,K) x, int8(N,K) w) -> (int32(M,N) y) { y(m,n) +=! relu(x(m,k)) * w(n,k) }",
         lambda m, n, k: [small_integers(m, k), small_integers(n, k)],

@@ -176,7 +176,7 @@ class GpuBackend(Backend[CudaSource]):
 
     target = "emulate"
     kernels_cost = True
-    libraries = ("cublas",)
+    libraries = ("cublas", "cudnn")
     products_per_element = gpu_thresholds.PRODUCTS_PER_ELEMENT
 
     def __init__(

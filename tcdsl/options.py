@@ -76,9 +76,9 @@ class Options:
         13 bits after the point of the largest, 128 terms at a time (a product is off by 2^-5 of
         itself at most), at twice the rate; else they do so of float16, exactly. Ignored on a CPU.
     libraries: "named" lets a library compute the statements that name it (``<=> cublas(A, B)``);
-        True also other products of matrices on a GPU, where its call is predicted to be faster and
-        the process has cuBLASLt loaded (``import torch`` does that); False none: tcdsl compiles
-        all statements itself.
+        True also other products of matrices, and convolutions, on a GPU, where the call is
+        predicted to be faster and the process has cuBLASLt or cuDNN loaded (``import torch`` does
+        that); False none: tcdsl compiles all statements itself.
     choices: what Executable.choices returned, for the same kernels again; kernels that it does not
         name are chosen as ever.  Also as the argument *choices* of Function.compile.
     """

@@ -51,6 +51,8 @@ GUARDED_TILES = 20  # the same, for a guard with a remainder (data gradients wit
 PANEL_USES = 96
 COPY_LANES = 24  # products of a lane that copying an element to a panel takes (512^3: 0.4 ns)
 NARROW_USES = 16  # of operands that would else be converted: a copy of them, too
+# Of a window of narrow types: terms of its longest index, and rows and columns.
+WINDOW_TERMS, WINDOW_USES = 32, 7
 PANEL_CACHE = 0.65  # of a core's second-level cache, that a block and its panels may take
 PANEL_BYTES = 512 << 10  # of a block of one operand, on a thread's stack
 # Rows of a block whose functions run in vectors: the bytes of all, which stay in the first-level

@@ -26,10 +26,12 @@ from tcdsl.codegen.cuda.source import (
     Parameter,
     ParameterKind,
 )
+from tcdsl.costmodel.convolutions import Convolution
 from tcdsl.emulator.build import kernel_names
 from tcdsl.emulator.findings import Finding, error_of
 from tcdsl.emulator.maps import emulated_map
 from tcdsl.records import dataclass
+from tcdsl.runtime.host_convolutions import convolved, tensors_at
 from tcdsl.runtime.host_products import matrices_at, multiplied, row_starts
 from tcdsl.runtime.launch import FAULT_WORDS, Fault, load_library
 
@@ -163,6 +165,9 @@ class EmulatedProgram:
 
     def _multiply(self, call: LibraryCall, addresses: Sequence[int], seed: int) -> None:
         """Do what the library would, by NumPy; the elements of the result are written now."""
+        if isinstance(call.product, Convolution):
+            self._convolve(call, call.product, addresses, seed)
+            return
         views = matrices_at(call.product, addresses)
         value = multiplied(call.product, *views)
         size_bytes = views[-1].itemsize
@@ -171,6 +176,14 @@ class EmulatedProgram:
             zeros = Memset(call.operands[2], 1, 0, count * size_bytes, call.label)
             self._fill(zeros, address, seed)
         views[-1][...] = value
+
+    def _convolve(
+        self, call: LibraryCall, product: Convolution, addresses: Sequence[int], seed: int
+    ) -> None:
+        tensors = tensors_at(product, addresses)
+        value, result = convolved(product, tensors), tensors[product.computed]
+        self._fill(Memset(call.operands[2], 1, 0, result.nbytes, call.label), addresses[2], seed)
+        result[...] = value
 
     # --- memory ----------------------------------------------------------------------------
 

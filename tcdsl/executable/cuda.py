@@ -33,7 +33,7 @@ from tcdsl.options import Options
 from tcdsl.records import dataclass
 from tcdsl.runtime.arrays import CPU, NUMPY, PYTHON, ArraySpec, describe, row_major
 from tcdsl.runtime.cache import default_cache, key_of
-from tcdsl.runtime.cuda import cublas, libcuda
+from tcdsl.runtime.cuda import cublas, cudnn, libcuda
 from tcdsl.runtime.cuda.call import DeviceCall
 from tcdsl.runtime.cuda.device import Context, context_for, primary_context
 from tcdsl.runtime.cuda.host_call import run_on_host_arrays
@@ -384,9 +384,11 @@ def _program(
 
 def gpu_for(context: Context, options: Options) -> Chip:
     """Return the chip of *context*, with the libraries whose calls *options* let a plan have."""
-    if options.libraries is True and cublas.is_loaded():
-        return replace(context.gpu, libraries=("cublas",))
-    return context.gpu
+    if options.libraries is not True:
+        return context.gpu
+    known = {"cublas": cublas, "cudnn": cudnn}
+    loaded = tuple(name for name, module in known.items() if module.is_loaded())
+    return replace(context.gpu, libraries=loaded) if loaded else context.gpu
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from tcdsl.poly.data_ranges import is_scattered_by_range
 from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.loop_tree import LoopKind, with_kind
 from tcdsl.poly.scop import Scop
+from tcdsl.rewrites.scop.first_indices import from_zero
 from tcdsl.schedule.fusion import (
     Group,
     Refused,
@@ -54,6 +55,7 @@ from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.sketch_rewrites import Rewritten, apply
 from tcdsl.strategies.stencils import cpu_tilings
 from tcdsl.strategies.tiled_chains import why_not_beside
+from tcdsl.strategies.whole_tiles import with_whole_tiles
 
 
 def plan_scop(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme | None = None) -> Plan:
@@ -82,6 +84,10 @@ def _planned(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
         own = options if scheme is Scheme(options.scheduler) else replace(options, choices="")
         return _nest(*statement_by_statement(scop, own, cpu, scheme, shapes_of), own, cpu)
     if scheme is Scheme.AUTO:
+        counted = from_zero(scop)
+        if counted is not scop:
+            record("indices from 0 on", counted)
+            scop = counted
         split = sums_by_remainders(scop)
         if split is not scop:
             record("a sum for each remainder", split)
@@ -222,6 +228,7 @@ def _plain(names: tuple[str, ...]) -> list[Queued]:
 def _nest(scop: Scop, queue: list[Queued], options: Options, cpu: Cpu) -> Plan:
     """Open the loops of every queued kernel, and place the scratch arrays."""
     kernels = Loops(scop, options, shapes_of).kernels(queue)
+    kernels = [replace(one, tree=with_whole_tiles(scop, one.tree)) for one in kernels]
     weighed = weighed_of(queue, options)
     panels = (queued.kernel for queued in queue if isinstance(queued.kernel, PanelKernel))
     blocked = {array for kernel in panels for array in kernel.blocked}

@@ -35,6 +35,7 @@ from tcdsl.plan.state import Evaluator
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import LoopKind, Node, with_kind
 from tcdsl.poly.scop import Scop
+from tcdsl.rewrites.scop.first_indices import from_zero
 from tcdsl.rewrites.scop.invariants import with_invariants
 from tcdsl.rewrites.scop.long_rows import with_long_rows
 from tcdsl.rewrites.scop.recomputation import recomputed, without_conversions
@@ -98,7 +99,7 @@ def _planned(
     if scheme in (Scheme.PLAIN, Scheme.TEXTUAL):
         options = replace(options, fuse="none")
     if scheme is Scheme.AUTO:
-        scop = _with_shifted_exponentials(scop)
+        scop = _with_shifted_exponentials(_from_zero(scop))
         scop = scop if options.deterministic else _with_long_rows(scop)
         scop = scop if options.fuse == "none" else _without_conversions(scop)
         scop = _with_factors_along_results(scop) if options.vectorise else scop
@@ -138,6 +139,13 @@ def _kernels_of(scop: Scop, options: Options, gpu: Chip) -> Grouped:
             grouped = regroup(_grouped(done, options, gpu), options, gpu, scheme)
         grouped = _without_invariants(grouped, options, gpu, scheme)
     return grouped
+
+
+def _from_zero(scop: Scop) -> Scop:
+    done = from_zero(scop)
+    if done is not scop:
+        record("indices from 0 on", done)
+    return done
 
 
 def _with_shifted_exponentials(scop: Scop) -> Scop:

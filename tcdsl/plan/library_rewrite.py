@@ -3,9 +3,11 @@
     y(m,n) = relu(C(m,n))       {C y}   95 us   our kernel, with what follows it
     C = A B                     {C} {y} 71 us   a call of cuBLASLt, and what follows in another
 
+Convolutions and their gradients become calls of cuDNN alike.
+
 It costs the fusion of the statement with others, which the predicted times of all kernels weigh.
 Considered under ``Options(libraries=True)`` alone, and where the process has the library already
-(``Chip.libraries``).  The estimate of a call is costmodel/matrix_products.
+(``Chip.libraries``).  The estimate of a call is costmodel/library_products.
 """
 
 from dataclasses import replace
@@ -16,8 +18,7 @@ from tcdsl.options import Options
 from tcdsl.plan.rewrites import Rewrite
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.strategies.asked import asked_for
-from tcdsl.strategies.library_kernels import TEMPLATE
-from tcdsl.strategies.matrix_products import matrix_product
+from tcdsl.strategies.library_kernels import TEMPLATE, computed_by
 
 CUBLAS = "cublas"
 
@@ -28,16 +29,17 @@ def library_rewrites(options: Options, gpu: Chip) -> tuple[Rewrite, ...]:
         return ()
     asked = asked_for(options)
 
-    def why_not(scop: Scop, name: str) -> str | None:
+    def why_not(library: str, scop: Scop, name: str) -> str | None:
         if name in asked:
             return "other choices are asked for"
         if scop.by_name[name].is_promoted:
             return "libraries leave all of a sum to tensor cores, which truncate"
-        product = matrix_product(scop, scop.by_name[name])
+        product = computed_by(library, scop, scop.by_name[name])
         return product if isinstance(product, str) else None
 
     return tuple(
-        Rewrite(library, _products, why_not, partial(_called, library)) for library in gpu.libraries
+        Rewrite(library, _products, partial(why_not, library), partial(_called, library))
+        for library in gpu.libraries
     )
 
 
@@ -47,7 +49,7 @@ def with_asked_calls(scop: Scop, options: Options) -> Scop:
         return scop
     for name, wanted in asked_for(options).items():
         if wanted["template"] == TEMPLATE and name in scop.by_name:
-            scop = _called(CUBLAS, scop, name)
+            scop = _called(str(wanted.get("library", CUBLAS)), scop, name)
     return scop
 
 

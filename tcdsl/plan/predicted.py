@@ -7,11 +7,10 @@ the estimate of what is chosen     longer, where few threads do most of the work
 from math import ceil, prod
 
 from tcdsl.costmodel.gpu_thresholds import SERIAL_VECTORS
-from tcdsl.costmodel.matrix_products import estimated
+from tcdsl.costmodel.library_products import estimated
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.strategies.catalogue import fastest
-from tcdsl.strategies.library_kernels import library_of
-from tcdsl.strategies.matrix_products import matrix_product
+from tcdsl.strategies.library_kernels import computed_by, library_of
 from tcdsl.strategies.problem import Problem, nameless_analysis
 from tcdsl.strategies.sketch import Sketch
 from tcdsl.strategies.work import seconds_of
@@ -34,7 +33,8 @@ def predicted_seconds(problem: Problem) -> float:
 
 def _of_library(problem: Problem) -> float:
     """Return how long the library takes that computes *problem*."""
-    product = matrix_product(problem.scop, problem.scop.by_name[problem.group.members[0]])
+    statement = problem.scop.by_name[problem.group.members[0]]
+    product = computed_by(statement.library, problem.scop, statement)
     assert not isinstance(product, str), product
     return estimated(product, problem.gpu, problem.options.precision).seconds
 

@@ -19,6 +19,7 @@ from tcdsl.rewrites.scop.common_subexpressions import why_not_shared, with_share
 from tcdsl.rewrites.scop.computed_factors import computed_first, why_not_computed_first
 from tcdsl.rewrites.scop.extreme_places import place_after, why_not_after
 from tcdsl.rewrites.scop.float16_parts import in_float16, why_not_in_float16
+from tcdsl.rewrites.scop.masked_sums import masked, why_not_masked
 from tcdsl.rewrites.scop.narrowing import narrowed, narrowed_together, why_not_narrowed_together
 from tcdsl.rewrites.scop.outer_factors import why_not_outer, with_outer_factors
 from tcdsl.rewrites.scop.part_sums import in_parts, why_not_in_parts
@@ -166,6 +167,13 @@ def _outer_factors(scop: Scop, name: str) -> Scop:
     return done if is_product else scop
 
 
+def _masked_first(scop: Scop, name: str) -> Scop:
+    """Return *scop* with guards of *name* as masks, and masked factors computed first."""
+    done = masked(scop, name)
+    first = _computed_first(done, name)
+    return scop if first is done else first
+
+
 def in_registers(options: Options) -> frozenset[str]:
     """Return the statements whose operands *options* ask for in registers."""
     asked = (own for own in asked_for(options).items() if own[1].get("in_registers"))
@@ -192,6 +200,13 @@ def _why_not_narrowed(scop: Scop, site: str) -> str | None:
 ALL = "all products"
 # What makes products of elements, which what Options ask for may be about.
 OF_FACTORS = (
+    Rewrite(
+        "guards as masks of factors",
+        _products,
+        lambda scop, name: why_not_masked(scop, scop.by_name[name]),
+        masked,
+        instead=_masked_first,
+    ),
     Rewrite(
         "factors of sums after these",
         _products,

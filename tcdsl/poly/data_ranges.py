@@ -116,10 +116,13 @@ def is_scattered_by_range(statement: Statement) -> bool:
 def typical_counts(statement: Statement, extents: tuple[int, ...]) -> tuple[int, ...]:
     """Return *extents*, those of ranges from data as if all of these together were one range.
 
-    So many entries a row has a matrix of E entries in R rows: E / R.
+    So many entries a row has a matrix of E entries in R rows: E / R.  What is rare has none.
     """
     counts = list(extents)
     for found in data_ranges_of(statement):
+        if statement.is_rare:
+            counts[found.dim] = 0
+            continue
         rows = prod(extents[statement.indices.index(name)] for name in found.indices)
         counts[found.dim] = max(1, extents[found.dim] // max(rows, 1)) if extents[found.dim] else 0
     return tuple(counts)

@@ -18,7 +18,7 @@ from enum import StrEnum
 
 import islpy as isl
 
-from tcdsl.poly.isl_utils import Extent, constant_bounds, on_space, val
+from tcdsl.poly.isl_utils import Extent, constant_bounds, on_space, val, within
 from tcdsl.poly.scop import Scop, Statement
 from tcdsl.records import dataclass
 
@@ -150,6 +150,8 @@ class Loop:
     axis: int = 0
     width: int = 0
     cluster: int = 1  # of BLOCK loops: how many neighbours run at the same time (pipelines.py)
+    # Iterations with all of those of the loops inside get loops of their own (poly/whole_tiles).
+    has_whole_tiles: bool = False
 
     @property
     def has_one_turn(self) -> bool:
@@ -278,6 +280,9 @@ def _insert(
             if not (isinstance(tree.limit, int) and tree.limit == 0):
                 options = _isolate_option(scop, tree, above)
                 node = node.band_set_ast_build_options(isl.UnionSet.from_set(options))
+            elif tree.has_whole_tiles:
+                options = _whole_option(scop, tree, above)
+                node = node.band_set_ast_build_options(isl.UnionSet.from_set(options))
             node = _insert(scop, node.child(0), tree.body, (*above, tree)).parent()
             return node.insert_mark(isl.Id(tree.name))
         case Sequence(children=children):
@@ -310,6 +315,28 @@ def _isolate_option(scop: Scop, loop: Loop, above: tuple[Loop, ...]) -> isl.Set:
     end = isl.PwAff.from_aff(start.add_constant_val(val(own.div)))
     whole = end.le_set(on_space(loop.limit, space))
     whole = whole.lower_bound_val(isl.dim_type.set, len(above), val(0))
+    nested = isl.Map.from_range(whole).move_dims(
+        isl.dim_type.in_, 0, isl.dim_type.out, 0, len(above)
+    )
+    return nested.wrap().set_tuple_name("isolate")
+
+
+def _whole_option(scop: Scop, loop: Loop, above: tuple[Loop, ...]) -> isl.Set:
+    """Return isl's option that sets apart the iterations of *loop* whose inner loops are whole.
+
+    ``{ isolate[[o0, ...] -> [x]] : every iteration of the loops inside has an instance }``
+    """
+    (statement,) = statements_of(loop.body)
+    inside = _path(loop.body, statement)
+    assert inside is not None and all(own.extent for own in inside), "loops of known extents"
+    ran = values_of(scop, statement, (*above, loop, *inside)).range()
+    kind, depth = isl.dim_type.set, len(above) + 1
+    outer = ran.project_out(kind, depth, len(inside))
+    every = outer.insert_dims(kind, depth, len(inside))
+    for number, own in enumerate(inside):
+        every = within(every, kind, depth + number, 0, (own.extent or 1) - 1)
+    missing = every.subtract(ran).project_out(kind, depth, len(inside))
+    whole = outer.subtract(missing).coalesce()
     nested = isl.Map.from_range(whole).move_dims(
         isl.dim_type.in_, 0, isl.dim_type.out, 0, len(above)
     )

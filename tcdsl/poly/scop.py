@@ -258,6 +258,8 @@ class Statement:
     event: Event | None = None  # of a BARRIER that only one role meets
     library: str = ""  # of an UPDATE: that is to compute it
     accumulation: Accumulation = Accumulation.DIRECT  # of an UPDATE on tensor cores
+    is_rare: bool = False  # hardly any data let it run: costs count none of its terms
+    is_masked: bool = False  # of an UPDATE: terms that a guard makes 0 may be left out or added
     # Of an UPDATE on tensor cores: the operand of which each thread has its part in registers.
     register_operand: str = ""
     bulk: BulkCopy | None = None  # of a PRODUCER's copy, if it is not of a box as it lies in memory

@@ -25,7 +25,7 @@ from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.register_tiles import best_tile, registers_of, vector_operations
-from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, walk
+from tcdsl.lang.comprehension import Binary, Expr, Index, Load, walk
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32, INT8, INT16, INT32, UINT8
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.isl_utils import constant_bounds
@@ -41,6 +41,7 @@ from tcdsl.rewrites.scop.materialisation import (
     operand_of,
     walks,
 )
+from tcdsl.rewrites.scop.packing import factor_of
 from tcdsl.rewrites.scop.remainders import by_remainders, why_not_by_remainders
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.schedule.fusion import Group
@@ -56,6 +57,7 @@ FOLDED, REST = cpu_thresholds.FOLDED, cpu_thresholds.REST
 PARTS, APART_TERMS = cpu_thresholds.PARTS, cpu_thresholds.APART_TERMS
 FAR_SHARE, FAR = cpu_thresholds.FAR_SHARE, cpu_thresholds.FAR
 NARROW_TERMS, NARROW_USES = cpu_thresholds.PANEL_TERMS, cpu_thresholds.NARROW_USES
+WINDOW_TERMS, WINDOW_USES = cpu_thresholds.WINDOW_TERMS, cpu_thresholds.WINDOW_USES
 BYTES = {INT8, UINT8}
 
 
@@ -287,14 +289,16 @@ def dots_of(shape: Shape, cpu: Cpu) -> Dots | None:
     Panels then hold the terms as they are (strategies/panels).
     """
     statement = shape.statement
-    match statement.value:
-        case Binary(op="*", left=Cast(operand=Load() as one), right=Cast(operand=Load() as other)):
-            types = one.dtype, other.dtype
-        case _:
-            return None
-    if statement.reduction is None or not _has_long_terms(shape, one, other):
+    if not (isinstance(statement.value, Binary) and statement.value.op == "*"):
         return None
-    sums = statement.reduction.dtype
+    one, other = map(factor_of, (statement.value.left, statement.value.right))
+    if one is None or other is None or statement.reduction is None:
+        return None
+    sums, types = statement.reduction.dtype, (one.load.dtype, other.load.dtype)
+    if sums in types or {one.expr.dtype, other.expr.dtype} != {sums}:
+        return None
+    if not _has_long_terms(shape, one.load, other.load):
+        return None
     if sums == INT32 and {*types} <= BYTES:
         return Dots(4 if cpu.has_byte_dots else 2, 4, None)
     if sums == INT32 and {*types} <= BYTES | {INT16}:
@@ -313,8 +317,17 @@ def _has_long_terms(shape: Shape, one: Load, other: Load) -> bool:
         [n for i, n in extents.items() if _reads(a, i) and not _reads(b, i)]
         for a, b in ((one, other), (other, one))
     )
-    has_uses = min(max(counts, default=0) for counts in own) >= NARROW_USES
-    return has_uses and prod(reduced) == max(reduced, default=0) >= NARROW_TERMS
+    uses = min(max(counts, default=0) for counts in own)
+    longest = max(reduced, default=0)
+    if longest == prod(reduced):
+        return uses >= NARROW_USES and longest >= NARROW_TERMS
+    # Copies of a window across the terms cost what two bfloat16 terms at a time save.
+    term = [i for i, r in zip(shape.statement.indices, shape.roles, strict=True)
+            if r is Role.REDUCED and extents[i] == longest]  # fmt: skip
+    are_along = all(load.subscripts[-1] == Index(term[-1]) for load in (one, other))
+    is_long = longest >= WINDOW_TERMS and prod(reduced) >= NARROW_TERMS
+    is_near = are_along or {one.dtype, other.dtype} <= BYTES
+    return uses >= WINDOW_USES and is_long and is_near
 
 
 def _reads(load: Load, index: str) -> bool:

@@ -33,6 +33,7 @@ from tcdsl.strategies.implicit_product import (
     flat_classes_of,
     form_of,
 )
+from tcdsl.strategies.live_steps import with_live_steps
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.sketch import Implicit, Sketch, Tile
 from tcdsl.strategies.tensor_blocks import in_swaths, levels_of
@@ -121,6 +122,8 @@ class _Builder:
             ((sums.store, *sums.after),), levels, (), buffers, sketch.why,
             () if is_finished else sums.left, sketch.template, sketch.config, sketch.code, last,
         )  # fmt: skip
+        if not self.product.in_turn:
+            kernel = with_live_steps(kernel, is_counted=self.product.boxes)
         for number in range(2):
             kernel = self._with_copy(kernel, number)
         accumulation = accumulation_of(self.problem, self.tiles)

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from tcdsl.costmodel.matrix_products import bytes_of, estimated
+from tcdsl.costmodel.library_products import bytes_of, estimated
 from tcdsl.strategies.choices import candidates_of
-from tcdsl.strategies.library_kernels import LibraryKernel
-from tcdsl.strategies.matrix_products import matrix_product
+from tcdsl.strategies.library_kernels import LibraryKernel, computed_by
 from tcdsl.strategies.problem import Problem
 
 
@@ -15,7 +14,7 @@ def library_candidates(problem: Problem, kernel: LibraryKernel) -> list[dict[str
     Nobody measured the call: its time is from rates of the chip.
     """
     (name,) = problem.group.members
-    product = matrix_product(problem.scop, problem.scop.by_name[name])
+    product = computed_by(kernel.library, problem.scop, problem.scop.by_name[name])
     assert not isinstance(product, str), product
     predicted = estimated(product, problem.gpu, problem.options.precision)
     call = {

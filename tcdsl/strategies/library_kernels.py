@@ -9,21 +9,23 @@ C(m,n) += A(m,k) * B(k,n)     completeness are proved of; the call is printed in
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from tcdsl.costmodel.library_products import CUDNN, AnyProduct
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.costmodel.matrix_products import MatrixProduct
 from tcdsl.errors import NOT_THE_LIBRARYS
-from tcdsl.lang.types.library_calls import factors_of
+from tcdsl.lang.types.library_calls import operands_of
 from tcdsl.poly.loop_tree import Node, sequence
 from tcdsl.poly.scop import Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import leaders_of
 from tcdsl.schedule.plan import Kernel
 from tcdsl.source import Source
+from tcdsl.strategies.convolutions import convolution
 from tcdsl.strategies.generic import textual_tree
 from tcdsl.strategies.matrix_products import matrix_product, with_initialisation
 
 TEMPLATE = "library"
+_NOT = ("the product is not a matrix product", "the sum is no convolution")
 ADVICE = "drop the '<=>', or compile with Options(libraries=False)"
 
 
@@ -67,19 +69,19 @@ def require_products(scop: Scop, source: Source, *, is_plain: bool) -> None:
         if not statement.library:
             continue
         inits = [scop.by_name[i] for i, lead in leaders_of(scop).items() if lead == statement.name]
-        product = product_of(scop, [*inits, statement])
+        product = product_of(scop, [*inits, statement], statement.library)
         reason = product if isinstance(product, str) else ""
         if not is_plain:
             reason = "its sums are compensated"
         if reason:
             raise NOT_THE_LIBRARYS(
                 source, statement.span, call=_call_text(statement),
-                what=f"the product is not a matrix product because {reason}", advice=ADVICE,
+                what=f"{_NOT[statement.library == CUDNN]} because {reason}", advice=ADVICE,
             )  # fmt: skip
 
 
 def _call_text(statement: Statement) -> str:
-    factors = factors_of(statement.value) if statement.value is not None else None
+    factors = operands_of(statement.value) if statement.value is not None else None
     return f"{statement.library}({', '.join(f.tensor for f in factors or ())})"
 
 
@@ -94,19 +96,24 @@ def library_kernel(
         for number, own in enumerate((*inits, name))
     ]
     library = scop.by_name[name].library
-    product = product_of(scop, [scop.by_name[own] for own in (*inits, name)])
+    product = product_of(scop, [scop.by_name[own] for own in (*inits, name)], library)
     what = product if isinstance(product, str) else product.described()
     why = (f"a call of {library} in place of a kernel: {what}",)
     return LibraryKernel(sequence(trees), library, why)
 
 
-def product_of(scop: Scop, statements: Sequence[Statement]) -> MatrixProduct | str:
+def computed_by(library: str, scop: Scop, statement: Statement) -> AnyProduct | str:
+    """Return what *library* computes of *statement*, a sum without what it adds to; or why not."""
+    return (convolution if library == CUDNN else matrix_product)(scop, statement)
+
+
+def product_of(scop: Scop, statements: Sequence[Statement], library: str) -> AnyProduct | str:
     """Return what *statements* compute, one update and what initialises it; or why no product."""
     found = with_initialisation(statements)
     if found is None:
         return "what is set to 0 is more than what the product writes"
     update, is_initialised = found
-    product = matrix_product(scop, update)
+    product = computed_by(library, scop, update)
     if isinstance(product, str):
         return product
     return replace(product, accumulates=not is_initialised)

@@ -39,6 +39,7 @@ from tcdsl.strategies.fragments import (
     multiplied,
 )
 from tcdsl.strategies.joint_products import factors_of, pairs_of
+from tcdsl.strategies.live_steps import with_live_steps
 from tcdsl.strategies.one_sum import one_sum
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.register_operands import (
@@ -112,6 +113,8 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
         product.stages if product.boxes else 1, sketch.why, left, sketch.template, sketch.config,
         sketch.code, last,
     )  # fmt: skip
+    if not product.in_turn and len(product.terms) == 1 and product.cluster == (1, 1):
+        kernel = with_live_steps(kernel, is_counted=product.boxes, may_shift=True)
     for factor in factors_of(problem, product.terms):
         with_tile = with_register_operand if is_in_registers(factor.array) else with_copy
         kernel = with_tile(kernel, product, factor)

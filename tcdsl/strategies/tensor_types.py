@@ -81,6 +81,13 @@ def why_not_made(
     return None
 
 
+def are_multiplied(factors: Sequence[DType], total: DType) -> bool:
+    """Return whether some chip's tensor cores multiply *factors*, one type or two bytes, so."""
+    made = [_MADE.get(factor) for factor in factors]
+    is_one = len({*factors}) == 1 or all(f.size_bytes < 4 for f in factors)
+    return is_one and all(own is not None and own[0] == total for own in made)
+
+
 def is_split(factor: DType, options: Options) -> bool:
     """Return whether a product of *factor* is made as three products of parts."""
     return factor == FLOAT32 and options.precision not in ("ieee", "tf32")

@@ -72,7 +72,7 @@ def traffic_of(problem: Problem) -> list[Traffic]:
             size = _at_most(problem.scop, access.array, float(count * array.dtype.size_bytes))
             own = boxes.setdefault(access.array, {})
             own[box] = max(own.get(box, 0.0), size)
-            if is_write:
+            if is_write and not statement.is_rare:
                 writes.add(access.array)
             if not is_write:
                 passes.setdefault(access.array, set()).add(order[name])

@@ -8,7 +8,7 @@ import pytest
 
 import tcdsl
 from tcdsl.codegen.cuda.source import LibraryCall
-from tcdsl.costmodel import matrix_products
+from tcdsl.costmodel import convolutions, matrix_products
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
 from tcdsl.strategies.asked import data_of
@@ -71,6 +71,22 @@ def test_nothing_is_weighed_that_was_not_asked_for(
 def test_a_process_without_the_library_weighs_none(cuda_unit: MakeUnit) -> None:
     unit = made(cuda_unit, SMALL, load_chip("h200"))
     assert not [t for t in unit.done.plan.tried if "cublas" in t.rewrite]
+
+
+def test_a_convolution_is_a_candidate(
+    cuda_unit: MakeUnit, chip: Chip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "def f(float(N,H,C) x, float(F,R,C) k) -> (y) { y(n,p,f) +=! x(n,p+r,c) * k(f,r,c) }"
+    shapes = (8, 130, 64), (64, 3, 64)
+    has_both = replace(chip, libraries=("cublas", "cudnn"))
+    unit = cuda_unit(source, *shapes, gpu=has_both, options=ON)
+    (tried,) = [t for t in unit.done.plan.tried if t.rewrite == "cudnn"]
+    assert "would become" in tried.result and "LibraryCall" not in kinds(unit)
+    monkeypatch.setattr(convolutions, "FMA_SHARE", 1e3)
+    monkeypatch.setattr(convolutions, "CALL_S", 0.0)
+    unit = cuda_unit(source, *shapes, gpu=has_both, options=ON)
+    assert kinds(unit) == ["LibraryCall"]
+    assert '"library": "cudnn"' in candidates_text(unit.done.plan, "cuda", chip)
 
 
 @pytest.mark.slow

@@ -54,6 +54,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contraction, "MIN_REUSE", 1)
     monkeypatch.setattr(contraction, "NARROW_TERMS", 1)
     monkeypatch.setattr(contraction, "NARROW_USES", 1)
+    monkeypatch.setattr(contraction, "WINDOW_TERMS", 1)
+    monkeypatch.setattr(contraction, "WINDOW_USES", 1)
+    monkeypatch.setattr(cpu_panels, "WINDOW_USES", 1)
     monkeypatch.setattr(cpu_thresholds, "BLOCKED_ROWS", (20,))
     monkeypatch.setattr(cpu_thresholds, "BLOCKED_COLUMNS", (64,))
     monkeypatch.setattr(panels, "TERMS_A_BLOCK", 24)
@@ -243,7 +246,7 @@ def test_several_terms_at_once(
         ("def f(int8(M,K) A, int8(K,N) B) -> (C) { C(m,n) +=! int64(A(m,k)) * int64(B(k,n)) }",
          [(64, 256), (256, 64)]),
         ("def f(int8(N,C,W) I, int8(F,C,3) K) -> (O) { O(n,f,w) +=! I(n,c,w+r) * K(f,c,r) }",
-         [(2, 128, 66), (64, 128, 3)]),
+         [(2, 16, 66), (64, 16, 3)]),
     ],
 )  # fmt: skip
 def test_other_integers_are_multiplied_one_by_one(
@@ -259,6 +262,47 @@ def test_narrow_terms_are_multiplied_several_at_once(
     for shapes in ([(128, 128), (128, 128)], [(512, 512), (512, 512)], [(16, 512), (512, 64)]):
         done = compiled(PAIRED.format(*types), *shapes, threads=1)
         assert FUNCTIONS[NARROW.index(types)] in done.source.body
+
+
+WINDOW = """def f({0}(N,H,W,C) x, {1}(F,R,S,C) k) -> (y) {{
+    y(n,p,q,f) +=! x(n,p+r,q+s,c) * k(f,r,s,c) }}"""
+PADDED_WINDOW = """def f({0}(N,H,W,C) x, {1}(F,3,3,C) k) -> (y) {{ y(n,p,q,f) +=!
+    (p+r >= 1 && p+r <= H && q+s >= 1 && q+s <= W ? x(n,p+r-1,q+s-1,c) : 0) * k(f,r,s,c)
+    where p in 0:H, q in 0:W }}"""
+SECOND = """def f({0}(N,C,H,W) x, {1}(F,C,R,S) k) -> (y) {{
+    y(n,f,p,q) +=! x(n,c,p+r,q+s) * k(f,c,r,s) }}"""
+
+
+def test_windows_of_narrow_terms_are_multiplied_several_at_once(
+    compiled: Compile, check_all: CheckAll
+) -> None:
+    rng, cases = np.random.default_rng(4), []
+    for types in NARROW[::5]:
+        for source in (WINDOW, PADDED_WINDOW, SECOND):
+            shapes = [(1, 9, 17, 36), (19, 3, 3, 36)]
+            if source is SECOND:
+                shapes = [(1, 36, 9, 17), (19, 36, 3, 3)]
+            text = source.format(*types)
+            is_there = FUNCTIONS[NARROW.index(types)] in compiled(text, *shapes).source.body
+            assert is_there is (source is not SECOND or types[0] == "int8")
+            given = [drawn_of(t, shape, rng) for t, shape in zip(types, shapes, strict=True)]
+            cases.append((text, given))
+    check_all(cases)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("types", NARROW, ids=FUNCTIONS)
+@pytest.mark.usefixtures("small_blocks")
+def test_narrow_windows_in_blocks(types: tuple[str, str], check_all: CheckAll) -> None:
+    rng, cases = np.random.default_rng(5), []
+    for c, f in ((5, 33), (32, 7), (67, 20)):
+        for source in (WINDOW, PADDED_WINDOW, SECOND):
+            shapes = [(2, 5, 11, c), (f, 3, 3, c)]
+            if source is SECOND:
+                shapes = [(2, c, 5, 11), (f, c, 3, 3)]
+            given = [drawn_of(t, shape, rng) for t, shape in zip(types, shapes, strict=True)]
+            cases.append((source.format(*types), given))
+    check_all(cases)
 
 
 @pytest.mark.slow

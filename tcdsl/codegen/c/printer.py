@@ -52,6 +52,7 @@ from tcdsl.codegen.passes.blocked_sums import BlockedSums, Blocks, Policy, set_a
 from tcdsl.codegen.passes.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
 from tcdsl.codegen.passes.turns import last_of
 from tcdsl.costmodel import cpu_thresholds
+from tcdsl.costmodel.matrix_products import MatrixProduct
 from tcdsl.errors import INTERNAL
 from tcdsl.lang.comprehension import Expr
 from tcdsl.lang.faults import Site
@@ -162,8 +163,9 @@ class _PlanPrinter:
         :raises InternalError: its statements are no product of matrices in memory any more.
         """
         names = list(statements_of(kernel.tree))
-        product = product_of(self.scop, [self.scop.by_name[name] for name in names])
-        if isinstance(product, str):
+        statements = [self.scop.by_name[name] for name in names]
+        product = product_of(self.scop, statements, kernel.library)
+        if not isinstance(product, MatrixProduct):
             what = f"the call of {kernel.library} for {kernel.name} is no product: {product}"
             raise INTERNAL(where="printing", what=what, repro="the program")
         assert not {m.array for m, _ in product.matrices} & self.plan.placements.keys()

@@ -9,7 +9,7 @@ kernel has after all rewrites.
 
 from tcdsl.codegen.cuda.plan import PlanText
 from tcdsl.codegen.cuda.source import LibraryCall, Parameter, ParameterKind
-from tcdsl.costmodel.matrix_products import workspace_bytes
+from tcdsl.costmodel.library_products import operands_of, workspace_bytes
 from tcdsl.errors import INTERNAL
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.schedule.plan import Kernel
@@ -19,20 +19,19 @@ from tcdsl.strategies.library_kernels import product_of
 def library_call(text: PlanText, kernel: Kernel) -> LibraryCall | None:
     """Return the call that stands for *kernel*, None if the kernel is none's.
 
-    :raises InternalError: its statements are no product of matrices in memory any more.
+    :raises InternalError: its statements are no product of the library's any more.
     """
     if not kernel.library:
         return None
     statements = [text.scop.by_name[name] for name in statements_of(kernel.tree)]
-    product = product_of(text.scop, statements)
+    product = product_of(text.scop, statements, kernel.library)
     if isinstance(product, str):
         what = f"the call of {kernel.library} for {kernel.name} is no product: {product}"
         raise INTERNAL(where="printing", what=what, repro="the program")
     operands = []
-    for matrix in (product.left, product.right, product.result):
-        assert matrix.array not in text.plan.placements, "a library's operands are in memory"
-        array, is_result = text.scop.arrays[matrix.array], matrix is product.result
-        operands.append(text.parameter(array, is_read_only=not is_result))
+    for array, is_read_only in zip(operands_of(product), (True, True, False), strict=True):
+        assert array not in text.plan.placements, "a library's operands are in memory"
+        operands.append(text.parameter(text.scop.arrays[array], is_read_only=is_read_only))
     size_bytes = workspace_bytes(product)
     operands.append(
         Parameter("void *workspace", ParameterKind.SCRATCH, "", text.library_offset)

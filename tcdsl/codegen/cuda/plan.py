@@ -9,7 +9,7 @@ from tcdsl.codegen.cuda.counts import SCRATCH_ALIGNMENT, Room
 from tcdsl.codegen.cuda.grids import extent_counts
 from tcdsl.codegen.cuda.source import TICKETS_BYTES, Parameter, ParameterKind
 from tcdsl.codegen.names import Names
-from tcdsl.costmodel.matrix_products import workspace_bytes
+from tcdsl.costmodel.library_products import workspace_bytes
 from tcdsl.lang.faults import Site
 from tcdsl.poly.loop_tree import statements_of
 from tcdsl.poly.scop import Array, Storage
@@ -115,7 +115,11 @@ class PlanText:
         """Return the bytes of the workspace that the calls of libraries want, one at a time."""
         kernels = [kernel for kernel in self.plan.kernels if kernel.library]
         products = (
-            product_of(self.scop, [self.scop.by_name[name] for name in statements_of(kernel.tree)])
+            product_of(
+                self.scop,
+                [self.scop.by_name[name] for name in statements_of(kernel.tree)],
+                kernel.library,
+            )
             for kernel in kernels
         )
         return max((workspace_bytes(p) for p in products if not isinstance(p, str)), default=0)

@@ -21,7 +21,7 @@ from tcdsl.codegen.cuda.counts import (
     largest_text,
     workspace_at,
 )
-from tcdsl.costmodel.matrix_products import MatrixProduct
+from tcdsl.costmodel.library_products import AnyProduct, from_json
 from tcdsl.lang.faults import Site, sites_from_json
 from tcdsl.lang.ranges.evaluators import evaluator
 from tcdsl.records import dataclass
@@ -298,7 +298,7 @@ class LibraryCall:
     """
 
     library: str
-    product: MatrixProduct
+    product: AnyProduct
     operands: tuple[Parameter, ...]
     workspace_bytes: int = 0
     precision: str = "float32"  # of Options
@@ -332,7 +332,7 @@ class LibraryCall:
     def from_json(cls, data: Mapping[str, Any]) -> "LibraryCall":
         return cls(
             str(data["library"]),
-            MatrixProduct.from_json(data["product"]),
+            from_json(str(data["library"]), data["product"]),
             tuple(map(_parameter, data["operands"])),
             int(data["workspace_bytes"]),
             str(data["precision"]),

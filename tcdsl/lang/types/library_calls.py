@@ -6,12 +6,24 @@ product by its indices, each of which is in two of the three tensors, or in all 
     batch   C  A  B     rows   C  A     columns   C  B     terms   A  B
 
 Whether the strides are those of matrices is known at a call (strategies/matrix_products).
+
+``Y(n,f,p) +=! (inside ? X(n,c,p+r-1) : 0) * W(f,c,r) <=> cudnn(X, W)``: a convolution, or a
+gradient of one.  That it is one is known at a call, too (strategies/convolutions).
 """
 
 from collections.abc import Mapping
 
 from tcdsl.errors import NOT_THE_LIBRARYS
-from tcdsl.lang.comprehension import Binary, Cast, Expr, Load, Operator, Statement
+from tcdsl.lang.comprehension import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Operator,
+    Select,
+    Statement,
+)
 from tcdsl.lang.ranges.reads import index_names
 from tcdsl.lang.syntax import ast
 from tcdsl.lang.types.dtypes import (
@@ -31,7 +43,10 @@ from tcdsl.lang.types.dtypes import (
 from tcdsl.lang.types.elaborate import Scope
 
 # Name -> the targets that have it; on others the statement is compiled like any other.
-LIBRARIES: Mapping[str, tuple[str, ...]] = {"cublas": ("cuda", "emulate"), "blas": ("cpu",)}
+LIBRARIES: Mapping[str, tuple[str, ...]] = {
+    "cublas": ("cuda", "emulate"), "cudnn": ("cuda", "emulate"), "blas": ("cpu",),
+}  # fmt: skip
+CONVOLVING = "cudnn"
 
 # Types of operands -> of their sums.
 TYPES = {FLOAT32: FLOAT32, FLOAT64: FLOAT64, FLOAT16: FLOAT32, BFLOAT16: FLOAT32}
@@ -51,7 +66,8 @@ def named_library(stmt: ast.Assign, typed: Statement, scope: Scope) -> str:
     if select is None or select.id in scope.tensors:
         return ""
     operands = [arg.id if isinstance(arg, ast.Name) else "" for arg in select.args]
-    if reason := why_not_product(typed) or _why_not_named(typed, operands):
+    why_not = _why_not_convolution if select.id == CONVOLVING else why_not_product
+    if reason := why_not(typed) or _why_not_named(typed, operands):
         what, advice = reason
         call = f"{select.id}({', '.join(scope.text(arg.span) for arg in select.args)})"
         raise NOT_THE_LIBRARYS(
@@ -73,6 +89,25 @@ def factors_of(value: Expr) -> tuple[Load, Load] | None:
         return None
     left, right = _loaded(value.left), _loaded(value.right)
     return (left, right) if isinstance(left, Load) and isinstance(right, Load) else None
+
+
+def operands_of(value: Expr) -> tuple[Load, Load] | None:
+    """Return the two loads that *value* multiplies, each perhaps 0 under a condition, or None."""
+    if not (isinstance(value, Binary) and value.op == "*"):
+        return None
+    left, right = (_loaded(_guarded(side)) for side in (value.left, value.right))
+    return (left, right) if isinstance(left, Load) and isinstance(right, Load) else None
+
+
+def _guarded(expr: Expr) -> Expr:
+    """Return what *expr* is, if it is 0 where a condition does not hold."""
+    match expr:
+        case Cast(operand=Select() as inner):
+            return _guarded(inner)
+        case Select(if_true=value, if_false=other):
+            zero = _loaded(other)
+            return _guarded(value) if isinstance(zero, Const) and zero.value == 0 else expr
+    return expr
 
 
 def _loaded(expr: Expr) -> Expr:
@@ -120,6 +155,25 @@ def why_not_product(statement: Statement) -> Reason | None:
     return None
 
 
+def _why_not_convolution(statement: Statement) -> Reason | None:
+    """Return why *statement* is no sum of products of two tensors, or 0 outside, or None."""
+    reduction, factors = statement.reduction, operands_of(statement.value)
+    if reduction is None or reduction.operator is not Operator.ADD:
+        return "the statement is no sum", f"write {statement.target}(...) +=! ..., or {_DROP}"
+    if factors is None:
+        what = "the sum is no convolution because its terms are not of two tensors, or 0 outside"
+        return what, f"compute operands and what follows in statements of their own, or {_DROP}"
+    if reason := _why_not_of_types(factors, reduction.dtype):
+        return f"the sum is no convolution because {reason}", f"convert before, or {_DROP}"
+    if statement.target in (factor.tensor for factor in factors):
+        what = f"the sum is no convolution because it reads its result {statement.target}"
+        return what, _DROP
+    if statement.conditions or statement.data_ranges:
+        what = "the sum is no convolution because conditions leave terms out"
+        return what, f"write zeros outside, as (0 <= i && i < N ? x(i) : 0), or {_DROP}"
+    return None
+
+
 def _why_not_of_types(factors: tuple[Load, Load], summed: DType) -> str | None:
     """Return why no library multiplies *factors* and sums in type *summed*, or None.
 
@@ -137,7 +191,7 @@ def _why_not_of_types(factors: tuple[Load, Load], summed: DType) -> str | None:
 
 def _why_not_named(statement: Statement, operands: list[str]) -> Reason | None:
     """Return why *operands* are not those of the product, or None."""
-    factors = factors_of(statement.value)
+    factors = operands_of(statement.value)
     assert factors is not None
     own = [factor.tensor for factor in factors]
     if operands == own:

@@ -200,7 +200,8 @@ def _copy(
     wide = arithmetic(tile.dtype)
     value: Expr = load if load.dtype == wide else Cast(load, wide)
     is_open = statement.domain.dim(isl.dim_type.param) > 0
-    if of.bulk is not None or is_open:  # roles meet the same iterations, of tiles that there are
+    # Roles meet the same iterations, of tiles that there are.
+    if of.bulk is not None or is_open or statement.is_masked:
         domain = _of_readers(domain, statement, outer)
     inside = domain
     if of.is_split:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tcdsl.codegen.cuda.source import LibraryCall
-from tcdsl.costmodel.matrix_products import SIZES, Matrix, leading_dimension
+from tcdsl.costmodel.matrix_products import SIZES, Matrix, MatrixProduct, leading_dimension
 from tcdsl.errors import CUDA_FAILED, LIBRARY_MISSING, TCError
 from tcdsl.runtime.cuda import libcuda
 from tcdsl.runtime.cuda.steps import Prepared, Values
@@ -178,6 +178,7 @@ class ProductStep:
         :raises TargetError: (TC095) the library is not there.
         """
         product = call.product
+        assert isinstance(product, MatrixProduct)
         self.name, self.positions = call.name, tuple(positions)
         self.select = selector(self.positions)
         self._workspace_bytes = call.workspace_bytes

@@ -28,6 +28,7 @@ from tcdsl.codegen.cuda.source import (
     has_tickets,
     launch_from_json,
 )
+from tcdsl.costmodel.convolutions import Convolution
 from tcdsl.errors import LAUNCH_LIMITS, LOAD_FAILED, TCError
 from tcdsl.lang.faults import Site, sites_from_json
 from tcdsl.records import dataclass
@@ -300,8 +301,10 @@ def _product_step(call: LibraryCall, positions: Sequence[int], context: int) -> 
     """Return the step of *call*; few programs have one, so its module is loaded late."""
     with late_import():
         from tcdsl.runtime.cuda.cublas import ProductStep
+        from tcdsl.runtime.cuda.cudnn import ConvolutionStep
 
-    return ProductStep(call, positions, context)
+    step = ConvolutionStep if isinstance(call.product, Convolution) else ProductStep
+    return step(call, positions, context)
 
 
 class CudaProgram:

@@ -28,7 +28,7 @@ from tcdsl.strategies.template import Template
 
 ACCUMULATORS = cpu_thresholds.ACCUMULATORS
 LEAST_USES, NARROW_USES = cpu_thresholds.PANEL_USES, cpu_thresholds.NARROW_USES
-LEAST_TERMS = cpu_thresholds.PANEL_TERMS
+LEAST_TERMS, WINDOW_USES = cpu_thresholds.PANEL_TERMS, cpu_thresholds.WINDOW_USES
 MOST_WITHIN = cpu_thresholds.PANEL_WINDOW
 DOT_COLUMNS = 16  # that the device library's functions have, or a multiple
 
@@ -69,12 +69,14 @@ def why_not(problem: Problem) -> str | None:
     if isinstance(found, str):
         return found
     is_long = prod(found.extents[i] for i in found.within) > MOST_WITHIN
-    if is_long and not found.is_guarded:
+    if is_long and not found.is_guarded and found.dots is None:
         return "it has several reduced indices, as convolutions do: tiles take no longer"
-    if found.extents[found.terms] < LEAST_TERMS:
+    is_window = found.dots is not None and bool(found.within)
+    if found.extents[found.terms] < LEAST_TERMS and not is_window:
         return "it has few terms"
     uses = min(found.extents[found.rows], found.extents[found.columns])
     least = LEAST_USES if found.dots is None else NARROW_USES
+    least = WINDOW_USES if is_window else least
     # Where tiles would hold partial sums, in lanes, copies are worth more.
     if uses < least and (not found.is_apart or found.is_copied):
         return "what is copied would be used a few times"

@@ -73,6 +73,8 @@ def _threads_of_row(problem: Problem, lanes: Mapping[str, int], tiles: list[Tile
     Of a statement that is not ragged along its lane each has a value of its own, in a register.
     """
     shapes = {name: problem.shapes[name] for name in lanes}
+    if any(shape.statement.is_rare for shape in shapes.values()):  # of most rows nothing runs
+        return 1
     beside = [
         shape.extents[lanes[name]]
         for name, shape in shapes.items()

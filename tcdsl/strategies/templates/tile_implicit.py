@@ -12,7 +12,7 @@ stores its sums, a kernel after it adds them in order.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from math import inf, prod
+from math import ceil, inf, prod
 from typing import Any
 
 from tcdsl.costmodel import gpu_thresholds
@@ -41,6 +41,7 @@ from tcdsl.strategies.implicit_product import (
     why_not_named,
 )
 from tcdsl.strategies.implicit_threads import why_not_on_threads, work_on_threads
+from tcdsl.strategies.live_steps import live_share
 from tcdsl.strategies.problem import Problem, analysis, nameless_analysis
 from tcdsl.strategies.sketch import Implicit, Sketch
 from tcdsl.strategies.stored_runs import stored_bytes
@@ -49,6 +50,7 @@ from tcdsl.strategies.templates import column, row, tile_mma, tile_simt
 from tcdsl.strategies.tensor_configs import ProductConfig
 from tcdsl.strategies.tensor_types import (
     SPLIT_TERMS,
+    are_multiplied,
     has_groups,
     is_split,
     loads_of,
@@ -112,8 +114,8 @@ def _why_not_factors(problem: Problem) -> str | None:
         return "it adds no products of two elements"
     loads = [factor.load for factor in factors]
     types = [problem.scop.arrays[load.tensor].dtype for load in loads]
-    if not all(dtype.is_half for dtype in types) and {*types, reduction.dtype} != {FLOAT32}:
-        return "its factors are neither of half types nor of float32"
+    if not are_multiplied(types, reduction.dtype):
+        return "tensor cores multiply no factors of these types"
     return None
 
 
@@ -318,6 +320,7 @@ def _work(problem: Problem, config: ProductConfig) -> Work:
     read_bytes, written_bytes = _moved_bytes(problem)
     terms = chunk_size(classes, config.step, config.chunks)
     terms *= 1 if classes.steps is None else classes.steps.extent
+    terms = _live_terms(problem, config, terms)
     dtype = _factor_type(problem)
     blocks = _tiles(classes, config) * config.chunks
     results = _results(classes)
@@ -352,6 +355,18 @@ def _work(problem: Problem, config: ProductConfig) -> Work:
         for size, loaded in zip(sizes, classes.loaded, strict=True)
     ]
     return with_loaders(plain, copied, dtype.size_bytes, shared, problem.gpu)
+
+
+def _live_terms(problem: Problem, config: ProductConfig, terms: int) -> int:
+    """Return how many of *terms* an average block multiplies, of a masked sum the live steps'."""
+    classes, names = classes_for(problem, config.chunks), problem.shapes[problem.lead].statement
+    sides = classes.row, classes.column, classes.term
+    if config.is_persistent or any(len(side.indices) > 1 for side in sides):
+        return terms
+    dims = (names.indices.index(side.indices[0]) for side in sides)
+    sizes = tuple(zip(dims, (*config.tiles.block, config.step), strict=True))
+    share = live_share(problem, sizes, config.loader == tensor_configs.BOXES, False)
+    return max(1, ceil(terms * share / config.step)) * config.step
 
 
 def _loads(dtype: DType, classes: Classes) -> tuple[int, int]:

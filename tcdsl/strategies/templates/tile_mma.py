@@ -11,7 +11,7 @@ fast.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from math import inf, prod
+from math import ceil, inf, prod
 from typing import Any
 
 from tcdsl.costmodel import gpu_thresholds, tensor_tiles
@@ -33,6 +33,7 @@ from tcdsl.strategies.joint_products import (
     why_not_joint,
     with_one_product,
 )
+from tcdsl.strategies.live_steps import live_share
 from tcdsl.strategies.problem import Problem, nameless_analysis, own_analysis
 from tcdsl.strategies.register_operands import (
     count_operations,
@@ -271,6 +272,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
     terms *= prod(shape.extents[dim] for dim in axes[3])
     if count < len(each):  # of one sum, one after another
         terms = sum(_whole_steps(one, config.step) for one in each)
+    terms = _live_terms(problem, config, terms) if len(each) == 1 else terms
     operands = [array for one in each for array in operands_of(one)]
     copy_bytes = min(vector_of(array) * array.dtype.size_bytes for array in operands)
     is_cut = config.together > 1 and is_truncated(operands[0].dtype, problem.options)
@@ -288,6 +290,18 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         n_folded * fold_steps(config.tiles), are_columns_in_planes(problem), config.cluster,
         held=_held_operand(problem) if config.in_registers else None,
     ).work(problem.gpu)  # fmt: skip
+
+
+def _live_terms(problem: Problem, config: TensorConfig, terms: int) -> int:
+    """Return how many of *terms* an average block multiplies, of a masked sum the live steps'."""
+    axes, lead = axes_of(problem), problem.lead
+    assert axes is not None
+    if config.is_persistent or prod(config.cluster) > 1:
+        return terms
+    rows, columns = config.tiles.block
+    sizes = (axes[0][lead], rows), (axes[1][lead], columns), (axes[2], config.step)
+    share = live_share(problem, sizes, config.loader == BOXES, True)
+    return max(1, ceil(terms * share / config.step)) * config.step
 
 
 def _held_operand(problem: Problem) -> HeldOperand:

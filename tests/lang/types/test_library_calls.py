@@ -40,9 +40,22 @@ def test_what_is_no_product_of_a_library(body: str, what: str) -> None:
     assert error.line == 1 and error.column == len(HEAD) + body.index("cublas") + 1
 
 
+@pytest.mark.parametrize(("body", "what"), [
+    ("C(m,n) max=! A(m,k) * B(k,n) <=> cudnn(A, B)", "the statement is no sum"),
+    ("C(m,n) +=! (k < 3 ? A(m,k) : 1) * B(k,n) <=> cudnn(A, B)", "not of two tensors, or 0"),
+    ("C(m,n) +=! A(m,k) * H(k,n) <=> cudnn(A, H)", "A is float32 and H is bfloat16"),
+    ("C(m,n) +=! (k < 3 ? A(m,k) : 0) * B(k,n) <=> cudnn(B, A)", "A and B in another order"),
+    ("C(m,n) +=! A(m,k) * B(k,n) <=> cudnn(A, B) where exists A(m,k) > 0.0", "conditions"),
+])  # fmt: skip
+def test_what_is_no_convolution(body: str, what: str) -> None:
+    error = refused(body)
+    assert error.code == "TC094" and what in error.message and error.hint
+    assert error.column == len(HEAD) + body.index("cudnn") + 1
+
+
 def test_an_unknown_library_is_told_the_known_ones() -> None:
     error = refused("C(m,n) +=! A(m,k) * B(k,n) <=> mkl(A, B)")
-    assert error.code == "TC020" and error.hint is not None and "cublas, blas" in error.hint
+    assert error.code == "TC020" and error.hint is not None and "cublas, cudnn, blas" in error.hint
     error = refused("C(m,n) +=! A(m,k) * B(k,n) <=> cubls(A, B)")
     assert error.hint == "did you mean 'cublas'?"
 

@@ -1,0 +1,125 @@
+"""Indices from 0 on: what begins elsewhere is counted from its first value.
+
+    C(m,n) +=! A(m+3,k) * B(k,n)   -3 <= m < M - 3       C holds m from -3 on
+    --->
+    C(m,n) +=! A(m,k) * B(k,n)      0 <= m < M           C holds m from 0 on
+
+The elements of an array lie where they lay: its subscripts are counted from its own first one.
+Tiles of products begin at 0 (``padding``, ``index_classes``).  Legal for sizes that are known; done
+where an index of a sum of products does not begin at 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import islpy as isl
+
+from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load
+from tcdsl.lang.rewrite import rewrite
+from tcdsl.lang.types.dtypes import INT32
+from tcdsl.poly.accesses import access, builder_of, evaluated, guarded_reads
+from tcdsl.poly.isl_utils import constant_bounds, val
+from tcdsl.poly.scop import Array, Kind, Scop, Statement
+from tcdsl.rewrites.scop.materialisation import linear
+from tcdsl.rewrites.scop.remainders import of_linear
+
+_KINDS = (Kind.INIT, Kind.ASSIGN, Kind.UPDATE)
+
+
+def from_zero(scop: Scop) -> Scop:
+    """Return *scop* with all indices from 0 on, *scop* itself where no product needs it."""
+    if not any(map(_is_shifted_product, scop.statements)) or not _may_shift(scop):
+        return scop
+    arrays = {name: _from_zero(array) for name, array in scop.arrays.items()}
+    shifted = {name: scop.arrays[name].origin for name, own in arrays.items()
+               if own is not scop.arrays[name]}  # fmt: skip
+    done = replace(scop, arrays=arrays)
+    return done.with_statements(tuple(_shifted(done, s, shifted) for s in scop.statements))
+
+
+def _is_shifted_product(statement: Statement) -> bool:
+    is_product = isinstance(statement.value, Binary) and statement.value.op == "*"
+    is_sum = statement.kind is Kind.UPDATE and statement.reduction is not None
+    return is_sum and is_product and len(statement.reads) > 1 and bool(_lows(statement))
+
+
+def _may_shift(scop: Scop) -> bool:
+    """Return whether all sizes are known, and nothing else but values counts indices."""
+    return not scop.context.dim(isl.dim_type.param) and all(
+        s.kind in _KINDS
+        and s.companion is None
+        and not s.library
+        and not (s.reduction is not None and s.reduction.operator.is_arg)
+        and not s.domain.is_empty()
+        for s in scop.statements
+    )
+
+
+def _from_zero(array: Array) -> Array:
+    is_plain = array.skew is None and all(isinstance(o, int) for o in array.origin)
+    return replace(array, origin=(0,) * array.rank) if is_plain and any(array.origin) else array
+
+
+def _lows(statement: Statement) -> dict[str, int]:
+    """Return the first value of each index that does not begin at 0."""
+    bounds = (constant_bounds(statement.domain, dim) for dim in range(len(statement.indices)))
+    pairs = zip(statement.indices, bounds, strict=True)
+    return {index: found[0] for index, found in pairs if found is not None and found[0]}
+
+
+def _shifted(
+    scop: Scop, statement: Statement, origins: Mapping[str, tuple[object, ...]]
+) -> Statement:
+    """Return *statement* with its indices from 0 on, and arrays from their *origins* on."""
+    lows = _lows(statement)
+    used = {one.array for one in (*statement.writes, *statement.reads)}
+    if not lows and not used & origins.keys():
+        return statement
+
+    def change(node: Expr) -> Expr:
+        match node:
+            case Index(name=name) if name in lows:
+                return Binary("+", node, Const(lows[name], node.dtype), node.dtype)
+            case Load(tensor=tensor, subscripts=subscripts):
+                return replace(node, subscripts=placed(tensor, subscripts))
+            case _:
+                return node
+
+    def placed(array: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        first = origins.get(array, (0,) * len(subscripts))
+        return tuple(_less(s, int(str(n))) for s, n in zip(subscripts, first, strict=True))
+
+    domain = statement.domain
+    for index, low in lows.items():
+        dim = statement.indices.index(index)
+        domain = _translated(domain, dim, -low)
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    own = tuple(rewrite(s, change) for s in statement.write.subscripts)
+    target = placed(statement.write.array, own)
+    new = replace(
+        statement, domain=domain,
+        write=access(builder, statement.write.array, target, scop.arrays, domain),
+        value=None if statement.value is None else rewrite(statement.value, change),
+        conditions=tuple(rewrite(c, change) for c in statement.conditions),
+    )  # fmt: skip
+    return replace(new, reads=guarded_reads(builder, domain, evaluated(new), scop.arrays))
+
+
+def _less(subscript: Expr, first: int) -> Expr:
+    """Return *subscript* - *first*, as a plain sum of indices where it is one."""
+    form = linear(subscript)
+    if form is not None and subscript.dtype == INT32:
+        return of_linear(form[0], form[1] - first)
+    if not first:
+        return subscript
+    return Binary("-", subscript, Const(first, subscript.dtype), subscript.dtype)
+
+
+def _translated(domain: isl.Set, dim: int, by: int) -> isl.Set:
+    """Return *domain* with *by* added to its dimension *dim*."""
+    space = domain.get_space()
+    local = isl.LocalSpace.from_space(space)
+    kind = isl.dim_type.set
+    moved = isl.MultiAff.identity_on_domain_space(space)
+    own = isl.Aff.var_on_domain(local, kind, dim).add_constant_val(val(by))
+    return domain.apply(isl.Map.from_multi_aff(moved.set_aff(dim, own)))

@@ -1,0 +1,225 @@
+"""A guard in the domain of a sum of products as a mask of a factor: its instances become a box.
+
+    C(m,n) +=! A(m,k) * B(k,n)  where k <= m
+    --->
+    C(m,n) +=! (k <= m ? A(m,k) : 0) * B(k,n)                           masked: all k
+    R(m,n)  =  0
+    R(m,n)  += A(m,k) * B(k,n)  where k <= m, k < (C(m,n) is NaN ? K : 0)
+    C(m,n)  =  R(m,n)           where C(m,n) is NaN
+
+A sum over a triangle, a band or the inside of an image becomes a product like others, whose
+operands tiles or copies hold, zeros outside.  0 is what a sum begins with, so that the terms that
+are added are nothing, but for one case: 0 times an infinity or NaN is NaN.  No later term takes a
+NaN away.  So a sum that is none had no such term, and a sum that is NaN is made again of the terms
+as written: these are right whatever the operands hold.  Integers need no second sum.
+
+What a masked sum adds for a factor that a guard makes 0 it may leave out again: tiles of which a
+guard holds nowhere (``strategies/live_steps``).
+
+Legal iff the instances are one convex set without quotients in a box; each of its constraints that
+the box does not have is on indices of one factor; what the box initialises or reads besides there
+is; and the sum's elements are not updated else between.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+
+import islpy as isl
+
+from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Operator, Select, walk
+from tcdsl.lang.fresh_names import fresh_name
+from tcdsl.lang.types.dtypes import BOOL, INT32
+from tcdsl.poly.accesses import access, box, builder_of, elements_in, evaluated, guarded_reads
+from tcdsl.poly.isl_utils import constant_bounds
+from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
+from tcdsl.rewrites.scop.assignment import assignment, element, with_own_reads
+from tcdsl.rewrites.scop.packing import factor_of
+from tcdsl.rewrites.scop.remainders import of_linear
+from tcdsl.rewrites.scop.rfactor import initialisation, why_not_rfactored
+
+
+def why_not_masked(scop: Scop, statement: Statement) -> str | None:
+    """Return why guards in the domain of *statement* are no masks of its factors, or None."""
+    value, reduction = statement.value, statement.reduction
+    if statement.kind is not Kind.UPDATE or reduction is None or statement.library:
+        return "it is no reduction"
+    is_product = isinstance(value, Binary) and value.op == "*"
+    if reduction.operator is not Operator.ADD or not is_product:
+        return "it is no sum of products"
+    if statement.conditions or why_not_rfactored(statement) is not None:
+        return "data say which terms there are"
+    if statement.domain.is_empty() or statement.domain.dim(isl.dim_type.param):
+        return "it has no instances, or a size is open"
+    if reduction.dtype.name.startswith("compensated"):
+        return "its sums are pairs"
+    if initialisation(scop, statement) is None:
+        return "it adds to what its target holds"
+    own = _constraints(statement)
+    if not own:
+        return "its instances are a box" if own == [] else "its instances are no convex set"
+    masks = _masks(statement, own)
+    if masks is None:
+        return "a guard is on indices of several factors"
+    done = _masked(scop, statement)
+    return _why_not_there(scop, done)
+
+
+def masked(scop: Scop, name: str) -> Scop:
+    """Return *scop* with the sum *name* over a box, and of floats what is NaN made again."""
+    statement = scop.by_name[name]
+    done = _masked(scop, statement)
+    assert statement.reduction is not None
+    more: list[Statement] = []
+    if statement.reduction.dtype.is_float:
+        scop, more = _again(scop, statement)
+    statements: list[Statement] = []
+    for old in scop.statements:
+        statements += [done, *more] if old is statement else [old]
+    return scop.with_statements(tuple(statements))
+
+
+def _box(statement: Statement) -> isl.Set:
+    """Return the least box around the instances."""
+    builder = builder_of(statement.indices, statement.name, {})
+    bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
+    ends = {i: (b[0], b[1] + 1) for i, b in zip(statement.indices, bounds, strict=True) if b}
+    return box(builder, statement.indices, ends)
+
+
+def _constraints(statement: Statement) -> list[Expr] | None:
+    """Return what the domain says besides its box, None if that is no list of constraints."""
+    rest = statement.domain.coalesce().gist(_box(statement)).coalesce()
+    parts = rest.get_basic_sets()
+    if len(parts) != 1 or parts[0].dim(isl.dim_type.div):
+        return None
+    return [_condition(one, statement.indices) for one in parts[0].get_constraints()]
+
+
+def _condition(constraint: isl.Constraint, indices: Sequence[str]) -> Expr:
+    """Return *constraint* as a comparison: what is negative in it on the other side."""
+    kind = isl.dim_type.set
+    factors = {
+        index: int(constraint.get_coefficient_val(kind, dim).to_python())
+        for dim, index in enumerate(indices)
+    }
+    constant = int(constraint.get_constant_val().to_python())
+    more = {index: n for index, n in factors.items() if n > 0}
+    less = {index: -n for index, n in factors.items() if n < 0}
+    left = of_linear(more, max(constant, 0))
+    right = of_linear(less, max(-constant, 0))
+    return Binary("==" if constraint.is_equality() else ">=", left, right, BOOL)
+
+
+def _indices(expr: Expr) -> set[str]:
+    return {node.name for node in walk(expr) if isinstance(node, Index)}
+
+
+def _masks(statement: Statement, constraints: Sequence[Expr]) -> list[list[Expr]] | None:
+    """Return the constraints that each factor is masked by, None if one is on none of them alone.
+
+    Those of both factors' indices mask both: neither is read where there is no term.
+    """
+    assert isinstance(statement.value, Binary)
+    own = [_indices(side) for side in (statement.value.left, statement.value.right)]
+    found = [[c for c in constraints if _indices(c) <= indices] for indices in own]
+    taken = {id(c) for side in found for c in side}
+    return found if len(taken) == len(constraints) else None
+
+
+def _masked(scop: Scop, statement: Statement) -> Statement:
+    """Return *statement* over its box, with masks."""
+    masks, value = _masks(statement, _constraints(statement) or []), statement.value
+    assert isinstance(value, Binary) and masks is not None
+    sides = [
+        _with_mask(side, mask) for side, mask in zip((value.left, value.right), masks, strict=True)
+    ]
+    domain = _box(statement)
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    write = access(builder, statement.write.array, statement.write.subscripts, scop.arrays, domain)
+    wide = replace(
+        statement, domain=domain, write=write, value=replace(value, left=sides[0], right=sides[1]),
+        is_masked=_may_skip(statement),
+    )  # fmt: skip
+    return with_own_reads(scop, wide)
+
+
+def _may_skip(statement: Statement) -> bool:
+    """Return whether a factor that is 0 is one because of a mask: 0 times NaN of others counts."""
+    assert isinstance(statement.value, Binary) and statement.reduction is not None
+    factors = map(factor_of, (statement.value.left, statement.value.right))
+    guarded = any(factor is not None and factor.condition is not None for factor in factors)
+    return not guarded or not statement.reduction.dtype.is_float
+
+
+def _with_mask(factor: Expr, mask: Sequence[Expr]) -> Expr:
+    if not mask:
+        return factor
+    zero = Const(0.0 if factor.dtype.is_float else 0, factor.dtype)
+    condition = reduce(lambda one, other: Binary("&&", one, other, BOOL), mask)
+    return Select(condition, factor, zero, factor.dtype)
+
+
+def _why_not_there(scop: Scop, done: Statement) -> str | None:
+    """Return why *done* reads or adds to what is not there, or None."""
+    init = initialisation(scop, done)
+    assert init is not None
+    written = done.write.relation.range()
+    if not written.is_subset(init.write.relation.range()):
+        return "results outside of its instances are not initialised"
+    for read in done.reads:
+        there = elements_in(scop.arrays[read.array], read.relation.get_space().range())
+        if not read.relation.range().is_subset(there):
+            return f"{read.array} has no elements where its terms are masked"
+    return None
+
+
+# --- what is NaN, again ----------------------------------------------------------------------
+
+
+def _again(scop: Scop, statement: Statement) -> tuple[Scop, list[Statement]]:
+    """Return *scop* with another array, and the statements that sum up what is NaN again."""
+    reduction = statement.reduction
+    assert reduction is not None
+    target, left = scop.arrays[statement.write.array], statement.left
+    name = fresh_name(f"{statement.name}_again", scop.by_name)
+    bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
+    ends = {i: (b[0], b[1] + 1) for i, b in zip(statement.indices, bounds, strict=True) if b}
+    origin = tuple(ends[i][0] for i in left)
+    shape = tuple(ends[i][1] - ends[i][0] for i in left)
+    sums = Array(f"{name}.sum", reduction.dtype, origin, shape, Storage.SCRATCH)
+    scop = replace(scop, arrays={**scop.arrays, sums.name: sums})
+    place = Load(sums.name, tuple(map(Index, left)), sums.dtype)
+    result = element(target, statement.write.subscripts)
+    is_nan = Binary("!=", result, result, BOOL)
+
+    builder = builder_of(statement.indices, name, scop.sizes)
+    domain = statement.domain.set_tuple_name(name)
+    counted = statement.reduced[0]
+    end = Select(is_nan, Const(ends[counted][1], INT32), Const(0, INT32), INT32)
+    index = Index(counted)
+    again = replace(
+        statement, name=name, domain=domain, source_name=name, is_rare=True,
+        write=access(builder, sums.name, place.subscripts, scop.arrays, domain),
+        conditions=(
+            Binary("<=", Const(0, INT32), index, BOOL), Binary("<", index, end, BOOL)
+        ),
+    )  # fmt: skip
+    again = replace(again, reads=guarded_reads(builder, domain, evaluated(again), scop.arrays))
+
+    def over(label: str) -> isl.Set:
+        of_left = builder_of(left, label, scop.sizes)
+        return box(of_left, left, {i: ends[i] for i in left})
+
+    zero = Const(0.0, reduction.dtype)
+    first = assignment(scop, over(f"{name}_init"), left, place, zero, statement)
+    first = replace(
+        first, kind=Kind.INIT, value=None, reads=(), reduction=reduction, source_name=name
+    )
+    stored: Expr = place if place.dtype == result.dtype else Cast(place, result.dtype)
+    to = Load(target.name, statement.write.subscripts, target.dtype)
+    last = assignment(scop, over(f"{name}_store"), left, to, stored, statement)
+    last = replace(last, conditions=(is_nan,), source_name=f"{name}_store", is_rare=True)
+    own = builder_of(left, last.name, scop.sizes)
+    reads = guarded_reads(own, last.domain, evaluated(last), scop.arrays)
+    return scop, [first, again, replace(last, reads=reads)]

@@ -1,0 +1,112 @@
+"""Guards in the domain of a sum of products as masks of its factors."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+import tcdsl
+from tcdsl.costmodel.chip import load_chip
+from tcdsl.plan import search
+from tcdsl.poly.scop import Scop
+from tcdsl.strategies import contracted
+from tcdsl.strategies.templates import tile_implicit, tile_mma
+from tcdsl.testing import check
+from tests.conftest import arrays_for, comprehension_of
+
+Lower = Callable[..., Scop]
+FEW = replace(load_chip("h200"), multiprocessors=4)
+AMPERE = replace(load_chip("a100"), multiprocessors=4)
+SUM = "y(m,n) +=! wide(x(m,k)) * w(k,n)"
+GUARDS = {
+    "lower": (f"T(M,K) x, T(K,N) w) -> (y) {{ {SUM} where m in 0:M, k in 0:m+1 }}", "MK KN"),
+    "upper": (f"T(M,K) x, T(K,N) w) -> (y) {{ {SUM} where m in 0:M, k in m:K }}", "MK KN"),
+    "band": (
+        f"""T(M,K) x, T(K,N) w) -> (y) {{
+        {SUM} where m in 0:M, k in 0:K, exists m - 9 <= k, exists k <= m + 9 }}""",
+        "MK KN",
+    ),
+    "columns": (f"T(M,K) x, T(K,N) w) -> (y) {{ {SUM} where n in 0:N, k in 0:n+1 }}", "MK KN"),
+    "both": (
+        f"""T(M,K) x, T(K,N) w) -> (y) {{
+        {SUM} where k in 0:K, exists m <= k, exists k <= n + 20 }}""",
+        "MK KN",
+    ),
+    "batch": (
+        """T(B,M,K) x, T(B,K,N) w) -> (y) {
+        y(b,m,n) +=! wide(x(b,m,k)) * w(b,k,n) where m in 0:M, k in b:m+1 }""",
+        "BMK BKN",
+    ),
+    "inside": (
+        """T(B,H,W,C) x, T(F,R,S,C) w) -> (y) {
+        y(b,h,v,f) +=! wide(x(b,h+r,v+s,c)) * w(f,r,s,c)
+            where h in 0:H, v in 0:W, exists h + r < H, exists v + s < W }""",
+        "BHWC FRSC",
+    ),
+    "triangle, then bias": (
+        """T(M,K) x, T(K,N) w, float(N) b) -> (y) {
+        p(m,n) +=! wide(x(m,k)) * w(k,n) where m in 0:M, k in 0:m+1
+        y(m,n) = relu(p(m,n) + b(n)) }""",
+        "MK KN N",
+    ),
+}  # fmt: skip
+SIZES = {"M": 70, "K": 70, "N": 53, "B": 2, "H": 9, "W": 8, "C": 16, "F": 24, "R": 3, "S": 3}
+WIDE = {"bfloat16": "float", "float": "", "int8": "int32", "float8_e4m3": "float", "double": ""}
+
+
+def text_of(name: str, dtype: str) -> str:
+    source = GUARDS[name][0].replace("wide", WIDE[dtype]).replace("T(", f"{dtype}(")
+    return f"def f({source}"
+
+
+def shapes_of(name: str, **sizes: int) -> list[tuple[int, ...]]:
+    own = SIZES | sizes
+    return [tuple(own[axis] for axis in axes) for axes in GUARDS[name][1].split()]
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch, brief_tiles: None) -> None:
+    """Small sums are worth tiles and masks."""
+    monkeypatch.setattr(contracted, "MIN_WORK", 1)
+    monkeypatch.setattr(tile_mma, "MIN_WORK", 1)
+    monkeypatch.setattr(tile_implicit, "LEAST_EXTENT", 1)
+    monkeypatch.setattr(tile_implicit, "least_seconds", lambda *_: inf)
+    monkeypatch.setattr(search, "WORTH", 100.0)
+
+
+def planted(source: str, shapes: list[tuple[int, ...]]) -> list[Any]:
+    """Return inputs with infinities and NaN in places of both factors."""
+    inputs = arrays_for(comprehension_of(source), shapes, 7)
+    for array in inputs[:2]:
+        flat = array.reshape(-1)
+        for place, value in ((5, inf), (flat.size // 2, nan), (flat.size - 3, -inf)):
+            flat[place] = value
+    return inputs
+
+
+@pytest.mark.parametrize("name", GUARDS)
+@pytest.mark.parametrize("chip", [FEW, AMPERE], ids=["h200", "a100"])
+def test_sums_are_as_written(
+    name: str, chip: Any, check_emulated: Callable[..., None], always: None
+) -> None:
+    cases: list[tuple[str, Any]] = []
+    for dtype in WIDE:
+        source = text_of(name, dtype)
+        cases.append((source, shapes_of(name)))
+        if dtype in ("bfloat16", "float"):
+            cases.append((source, planted(source, shapes_of(name))))
+    check_emulated(2 * cases, gpu=chip)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", GUARDS)
+def test_sums_are_as_written_on_a_gpu(name: str, always: None) -> None:
+    sizes = {"M": 333, "K": 333, "N": 217, "H": 29, "W": 13, "C": 64, "F": 72}
+    for dtype in ("bfloat16", "float", "int8"):
+        f = tcdsl.define(text_of(name, dtype))["f"]
+        shapes = shapes_of(name, **sizes)
+        check(f, *arrays_for(f.comprehension, shapes, 1), targets=("cuda", "cuda"))
+        if dtype in ("bfloat16", "float"):
+            check(f, *planted(text_of(name, dtype), shapes), targets=("cuda",))
