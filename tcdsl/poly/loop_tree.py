@@ -149,6 +149,7 @@ class Loop:
     axis: int = 0
     width: int = 0
     cluster: int = 1  # of BLOCK loops: how many neighbours run at the same time (pipelines.py)
+    runs_on: bool = False  # its iterations are numbered through those of the loops of a block around it
 
     @property
     def has_one_turn(self) -> bool:
@@ -236,6 +237,9 @@ def values_of(scop: Scop, statement: str, loops: Iterable[Loop]) -> isl.Map:
 def time_of(loops: Iterable[Loop], statement: Statement) -> isl.Aff:
     """Return the number of the iteration of *loops*, one inside another, that runs an instance."""
     space = statement.domain.get_space()
+    loops = tuple(loops)
+    if loops and loops[-1].runs_on:
+        return loops[-1].coordinates[statement.name].function(space)
     total = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space))
     for loop in loops:
         number = loop.coordinates[statement.name].function(space)

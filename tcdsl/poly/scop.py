@@ -168,12 +168,14 @@ class Accumulation(StrEnum):
 
 
 class EventKind(StrEnum):
-    """What a BARRIER does that not all threads of a block meet."""
+    """What a BARRIER does that not all threads of a block meet, or that is about other blocks."""
 
     ACQUIRE = "acquire"  # waits until a stage has been read, and says what is to come there
     AWAIT = "await"  # waits until what was copied to a stage has arrived
     RELEASE = "release"  # a stage has been read
     END = "end"  # waits for products that go on after they were issued
+    SIGNAL = "signal"  # tells another block that what this one has stored is there (signals.py)
+    AWAIT_SIGNAL = "await signal"  # waits for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +183,7 @@ class Event:
     """An event of a pipeline of *stages*: of the iteration q, or (*lag*) of q - lag.
 
     Where stages run on over a loop around that of the steps, q counts *steps* for each iteration.
+    A signal's *flag* is a sum of the iterations around it, with these factors.
     """
 
     kind: EventKind
@@ -189,6 +192,7 @@ class Event:
     lag: int = 0  # of RELEASE: as many iterations' products may still read
     left: int = 0  # and so many products are they
     steps: int = 0
+    flag: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.overlap import why_not_overlapped
 from tcdsl.poly.provenance import why_not_rescaled
 from tcdsl.poly.scop import Scop, Statement
+from tcdsl.poly.signals import is_signalled
 
 CONCURRENT = (LoopKind.PARALLEL, LoopKind.VECTOR, LoopKind.BLOCK)
 
@@ -112,8 +113,8 @@ def _coordinates(scop: Scop, edge: Dependence, loop: Loop) -> tuple[isl.MultiPwA
 def why_not_free_of_races(scop: Scop, dependences: Dependences, tree: Node) -> str | None:
     """Return the first dependence between iterations of a concurrent loop, or None.
 
-    A block runs its iterations of a BLOCK loop in order.  THREAD loops are not judged here: threads
-    may wait for one another (schedule/synchronisation.py).
+    A block runs its iterations of a BLOCK loop in order, and blocks may wait for one another
+    (signals.py).  THREAD loops are not judged here: so may threads (schedule/synchronisation.py).
     """
     position = {name: i for i, name in enumerate(statements_of(tree))}
     paths = {name: loops_around(tree, name) for name in position}
@@ -130,7 +131,11 @@ def why_not_free_of_races(scop: Scop, dependences: Dependences, tree: Node) -> s
             # Lanes accumulate one by one, tensor cores in any order; the rest is at once.
             if loop.kind in (LoopKind.LANES, LoopKind.COLLECTIVE):
                 is_concurrent = not edge.is_relaxed
-            if is_concurrent and not conflicts.is_subset(one):
+            is_left = is_concurrent and not conflicts.is_subset(one)
+            if is_left and loop.kind is LoopKind.BLOCK:
+                ends = edge.source, edge.sink
+                is_left = not is_signalled(scop, tree, ends, conflicts.subtract(one))
+            if is_left:
                 return (
                     f"iterations of the {loop.kind} loop {loop.name} conflict: "
                     f"{conflicts.subtract(one)}"

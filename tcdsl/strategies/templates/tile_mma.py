@@ -54,9 +54,11 @@ from tcdsl.strategies.tensor_configs import (
     configs_of,
     count_blocks,
     count_tiles,
+    equal_shares,
     fits_grid,
     in_chunks,
     in_clusters,
+    in_shares,
     turns_of,
 )
 from tcdsl.strategies.tensor_operands import (
@@ -200,7 +202,9 @@ def _ranked(problem: Problem) -> list[TensorConfig]:
     configs: Iterable[TensorConfig] = configs_of(each, _count_sums(problem))
     found = _fitting(problem, each, in_chunks(each[0], configs) if is_alone else configs)
     likely = (config for *_, config in found if config.loader == BOXES)
-    several = (own for one in islice(likely, CLUSTERED) for own in in_clusters(each[0], one))
+    several = [own for one in islice(likely, CLUSTERED) for own in in_clusters(each[0], one)]
+    if is_alone:
+        several += [own for *_, one in found for own in in_shares(each[0], one)]
     # Blocks that wait for others start later, so that these come after the same ones without.
     found = sorted([*found, *_fitting(problem, each, several)], key=_seconds_and_products)
     return [config for *_, config in found]
@@ -366,7 +370,7 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
             shared_axis(products, axes[0]), shared_axis(products, axes[1]), terms, tiles,
             config.stages, config.loader == BOXES, config.swath, chunk, config.is_persistent,
             config.is_finished, is_one_sum(products), are_columns_in_planes(problem),
-            config.cluster, config.in_registers,
+            config.cluster, config.in_registers, equal_shares(problem, config),
         ),
     )  # fmt: skip
 
