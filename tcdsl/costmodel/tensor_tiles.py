@@ -41,6 +41,7 @@ GROUP_ROWS = 64  # of an instruction of four warps
 # eight chunks, 16.5 to 16.7 in four of half as large tiles (H200).
 PART_BYTES = 8.0
 FINISH_BYTES_PER_S = 60e9  # that one block adds up
+PART_OF_SUM = 4  # bytes of a part of a float32 sum, or an int32 one
 COPY_SHARE = 0.67  # of the time that the second-level cache takes for what blocks share
 COPY_INSTRUCTIONS = 3  # of a copy, its addresses included
 OTHER_REGISTERS = 44  # operands, addresses and counters, of a thread
@@ -119,6 +120,10 @@ class TensorWork:
     # What results take of the second-level cache, where its sectors are written in parts.
     stored: float = 0.0
     held: HeldOperand | None = None
+    # Of blocks with equal shares of all steps: the tiles that one has steps of, and the most blocks
+    # that have steps of a tile, which its owner waits for; 0: each block has whole tiles.
+    tiles: float = 0.0
+    parts: int = 0
 
     def work(self, chip: Chip) -> Work:
         """Return the kernel's work."""
@@ -187,7 +192,21 @@ class TensorWork:
             launches=2 if self.chunk_bytes and not self.finishing else 1,
             finish=self._finish(chip) if self.chunk_bytes else Chain(),
         )  # fmt: skip
-        return made if self.held is None else times(made, 1 / HELD_MARGIN)
+        made = made if self.held is None else times(made, 1 / HELD_MARGIN)
+        return self._with_parts(made, chip) if self.parts > 1 else made
+
+    def _with_parts(self, work: Work, chip: Chip) -> Work:
+        """Return *work* with parts of tiles: each block stores one, an owner adds up what it gets."""
+        part_bytes = float(PART_OF_SUM * self._results())
+        cycles = self.parts * part_bytes / FINISH_BYTES_PER_S * chip.clock_hz
+        chain = replace(
+            work.chain, cycles=work.chain.cycles + cycles, l2_loads=work.chain.l2_loads + self.parts
+        )
+        return replace(work, chain=chain, l2_bytes=work.l2_bytes + 2 * self.blocks * part_bytes)
+
+    def _results(self) -> int:
+        """Return how many results a tile has."""
+        return prod(self.warps) * self.rows * self.columns
 
     def _held_cycles(self, chip: Chip, share: float) -> float:
         """Return the cycles of a step in which threads of its only group do not multiply.
@@ -253,5 +272,6 @@ class TensorWork:
         return of_row * lines[0] + self.element_bytes * lines[1]
 
     def _ends(self) -> float:
-        stored = RESULT_CYCLES * self.stores * prod(self.warps) * self.rows * self.columns
-        return END_CYCLES + self.turns * (stored + SHUFFLE_CYCLES * self.fold_steps)
+        stored = RESULT_CYCLES * self.stores * self._results()
+        turns = self.tiles or self.turns
+        return END_CYCLES + turns * (stored + SHUFFLE_CYCLES * self.fold_steps)

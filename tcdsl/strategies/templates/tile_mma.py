@@ -204,10 +204,16 @@ def _ranked(problem: Problem) -> list[TensorConfig]:
     likely = (config for *_, config in found if config.loader == BOXES)
     several = [own for one in islice(likely, CLUSTERED) for own in in_clusters(each[0], one)]
     if is_alone:
-        several += [own for *_, one in found for own in in_shares(each[0], one)]
+        firsts = {one.tiles: one for *_, one in reversed(found) if _has_plain_blocks(one)}
+        several += [own for one in firsts.values() for own in in_shares(each[0], one)]
     # Blocks that wait for others start later, so that these come after the same ones without.
     found = sorted([*found, *_fitting(problem, each, several)], key=_seconds_and_products)
     return [config for *_, config in found]
+
+
+def _has_plain_blocks(config: TensorConfig) -> bool:
+    """Return whether each block of *config* has a tile, which a producer brings it."""
+    return config.loader == BOXES and not config.is_persistent and config.chunks == 1
 
 
 def _fitting(
@@ -275,6 +281,8 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
     terms *= prod(shape.extents[dim] for dim in axes[3])
     if count < len(each):  # of one sum, one after another
         terms = sum(_whole_steps(one, config.step) for one in each)
+    shares = equal_shares(problem, config)
+    terms = terms if shares is None else shares.each * shares.step
     operands = [array for one in each for array in operands_of(one)]
     copy_bytes = min(vector_of(array) * array.dtype.size_bytes for array in operands)
     is_cut = config.together > 1 and is_truncated(operands[0].dtype, problem.options)
@@ -291,6 +299,8 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         count, factors, max(1, min(count, len(written - inside))),
         n_folded * fold_steps(config.tiles), are_columns_in_planes(problem), config.cluster,
         held=_held_operand(problem) if config.in_registers else None,
+        tiles=0.0 if shares is None else max(1.0, shares.each / shares.steps),
+        parts=0 if shares is None else shares.parts,
     ).work(problem.gpu)  # fmt: skip
 
 
@@ -347,6 +357,9 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
         why = (*why, f"of the products {names}, {how}")
     if config.is_persistent:
         why = (*why, f"persistent blocks, each with {turns_of(problem, config)} tiles")
+    if (shares := equal_shares(problem, config)) is not None:
+        why = (*why, f"{shares.blocks} blocks with {shares.each} of the steps of all tiles each;"
+                     " whose tile it is adds up the parts of others, in order")  # fmt: skip
     chunk = chunk_of(problem, config) if config.chunks > 1 else 0
     if chunk:
         why = (*why, f"{config.chunks} blocks share the terms of a tile, {chunk} each")
@@ -370,7 +383,7 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
             shared_axis(products, axes[0]), shared_axis(products, axes[1]), terms, tiles,
             config.stages, config.loader == BOXES, config.swath, chunk, config.is_persistent,
             config.is_finished, is_one_sum(products), are_columns_in_planes(problem),
-            config.cluster, config.in_registers, equal_shares(problem, config),
+            config.cluster, config.in_registers, shares,
         ),
     )  # fmt: skip
 
