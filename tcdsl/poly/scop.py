@@ -183,7 +183,7 @@ class Event:
     """An event of a pipeline of *stages*: of the iteration q, or (*lag*) of q - lag.
 
     Where stages run on over a loop around that of the steps, q counts *steps* for each iteration.
-    A signal's *flag* is a sum of the iterations around it, with these factors.
+    A signal's *flag* is a sum of the iterations around it, with these factors, and a number.
     """
 
     kind: EventKind

@@ -36,8 +36,10 @@ def signals_of(scop: Scop, tree: Node, kind: EventKind) -> Iterator[Statement]:
 def flag_of(statement: Statement) -> isl.Map:
     """Return { instance -> [its flag] } of a signal, or of what awaits one."""
     assert statement.event is not None
+    *factors, constant = statement.event.flag
     aff = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(statement.domain.get_space()))
-    for dim, factor in enumerate(statement.event.flag):
+    aff = aff.add_constant_val(val(constant))
+    for dim, factor in enumerate(factors):
         aff = aff.set_coefficient_val(isl.dim_type.in_, dim, val(factor))
     return isl.Map.from_pw_aff(isl.PwAff.from_aff(aff)).intersect_domain(statement.domain)
 

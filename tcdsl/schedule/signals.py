@@ -1,14 +1,14 @@
 """Where blocks of a kernel signal and wait for one another: poly/signals.py says when that is right.
 
-    BLOCK b                              BLOCK b
+    BLOCK p                              BLOCK p
       for tiles:  part = ...               for tiles:  part = ...
-                  stored[c] = part  --->               stored[c] = part;  signal b
-                  for c:                               for c:  await b - c
-                    sum += stored[c]                           sum += stored[c]
+                  stored[b] = part  --->               stored[b] = part;  signal p
+                  for b:                               for b:  await P - b
+                    sum += stored[b]                           sum += stored[b]
 
-A dependence through memory whose ends are in different blocks gets a signal after its source and a
-wait before its sink, in the loops that no threads share: what is stored for the c-th turn of the
-innermost loop is of the block c before.
+A dependence through memory whose ends are in different blocks gets a signal after its source, whose
+flag is the block's number, and a wait before its sink, in the loops that no threads share.  The
+number of the block that is waited for goes down as the innermost of these goes up.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,15 @@ from itertools import takewhile
 import islpy as isl
 
 from tcdsl.poly.dependences import Dependence, Dependences
-from tcdsl.poly.loop_tree import Leaf, Loop, LoopKind, Node, loops_of, statements_of
+from tcdsl.poly.loop_tree import (
+    Leaf,
+    Loop,
+    LoopKind,
+    Node,
+    loops_of,
+    statements_of,
+    values_of,
+)
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scop import Event, EventKind, Scop, Statement
 from tcdsl.poly.signals import signals_of, why_not_signalled
@@ -54,8 +62,8 @@ def with_signals(
         tuple(takewhile(lambda loop: loop.kind in _TOGETHER, mapped.paths[name]))
         for name in (edge.source, edge.sink)
     )
-    block = tuple(int(loop.kind is LoopKind.BLOCK) for loop in from_)
-    turn = (*(int(loop.kind is LoopKind.BLOCK) for loop in to[:-1]), -1)
+    block = (*(int(loop.kind is LoopKind.BLOCK) for loop in from_), 0)
+    turn = (*(0 for _ in to[:-1]), -1, _sum_of_ends(mapped.scop, edge, from_[0], to[-1]))
     signal = event_statement(
         mapped.scop, f"signal{number}", [edge.source], from_, Event(EventKind.SIGNAL, flag=block), ""
     )
@@ -65,6 +73,14 @@ def with_signals(
     )  # fmt: skip
     tree = _put(tree, [loop.name for loop in from_], edge.source, signal, is_after=True)
     return _put(tree, [loop.name for loop in to], edge.sink, wait, is_after=False), (signal, wait)
+
+
+def _sum_of_ends(scop: Scop, edge: Dependence, block: Loop, turn: Loop) -> int:
+    """Return what the source's *block* and the sink's *turn* add up to, of some pair of *edge*."""
+    ends = values_of(scop, edge.source, [block]), values_of(scop, edge.sink, [turn])
+    values = edge.relation.apply_domain(ends[0]).apply_range(ends[1])
+    point = values.wrap().sample_point()
+    return sum(int(point.get_coordinate_val(isl.dim_type.set, d).to_python()) for d in range(2))
 
 
 def _is_between_blocks(mapped: Mapped, edge: Dependence) -> bool:

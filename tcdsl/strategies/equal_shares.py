@@ -3,19 +3,17 @@
 T tiles of S steps each are T S steps in a row, tile after tile, and block b of G has W of them:
 
     step       s(m, n, k) = S t + k / K,    t(m, n) = (N / Bn)-th column of tiles, row by row
-    block      b = s / W,                   W = ceil(T S / G)
-    part       c = s / W - S t / W          of its tile: 0 where the tile begins
+    share      b = s / W,                   W = ceil(T S / G)
 
     tiles       |---- 0 ----|---- 1 ----|---- 2 ----|---- 3 ----|---- 4 ----|       S = 12, W = 15
-    blocks      |      0       |      1       |      2       |      3       |
-    parts             0      1 0         1    0      1    0    1      0
+    shares      |      0       |      1       |      2       |      3       |
 
 Where tiles are not a multiple of the blocks that run at once, the last ones are there alone, and
 leave the rest of the chip idle; of shares all end at once.  A tile is its owner's, the block with
 its first steps.  The others have begun it in the middle: they store what they have added up,
 
-    owner         y = part 0, which it holds;   for c = 1, 2, ...:  await c;  y += stored[c]
-    block of c    stored[c] = part c;  signal
+    owner      y = part[S t / W], which it holds;  for b = S t / W + 1, ...:  await b;  y += stored[b]
+    others     stored[b] = part[b];  signal b
 
 and the owner adds that to its own in the order of the terms, so that a result never depends on who
 came first.  A block begins at most one tile in the middle, its first one, and owns at most one that
@@ -38,13 +36,16 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Const, Expr, Index
+from tcdsl.lang.comprehension import Binary, Const, Expr, Load
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32
+from tcdsl.poly.accesses import access, builder_of
+from tcdsl.poly.isl_utils import val
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import with_own_reads
+from tcdsl.rewrites.scop.caching import coordinate_expression
 from tcdsl.strategies.fragments import Level, X
 
 
@@ -79,35 +80,25 @@ class Shares:
         assert at.term is not None, "a product"
         return AffineCoordinate(((1, self.begin(at)), (1, Coordinate(at.term, 0, self.step))))
 
-    def part(self, at: "Place") -> AffineCoordinate:
-        """Return which part of its tile a term is in."""
-        own, first = (replace(of, div=self.each) for of in (self.number(at), self.begin(at)))
-        return AffineCoordinate(((1, own), (-1, first)))
-
-    def last_part(self, at: "Place") -> AffineCoordinate:
-        """Return the last part of the tile."""
-        begin = self.begin(at)
-        ends = (replace(begin, shift=-shift, div=self.each) for shift in (self.steps - 1, 0))
-        return AffineCoordinate(tuple(zip((1, -1), ends, strict=True)))
+    def share(self, at: "Place") -> AnyCoordinate:
+        """Return the share of a term, of a part, or of the owner."""
+        if at.share is not None:
+            return Coordinate(at.share)
+        return replace(self.begin(at) if at.term is None else self.number(at), div=self.each)
 
     def block(self, at: "Place") -> AffineCoordinate:
-        """Return the block, numbered from the last share on: of a term, a part, or of the owner."""
-        if at.term is not None:
-            share: AnyCoordinate = replace(self.number(at), div=self.each)
-        else:
-            share = replace(self.begin(at), div=self.each)
-        parts = [] if at.part is None else [(-1, Coordinate(at.part))]
-        return AffineCoordinate(((-1, share), *parts), 1 - self.blocks)
+        """Return whose share that is: blocks are numbered from the last one on."""
+        return AffineCoordinate(((-1, self.share(at)),), 1 - self.blocks)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The dimensions of a statement: rows, columns, and terms or parts where it has them."""
+    """The dimensions of a statement: rows, columns, and terms or shares where it has them."""
 
     row: int
     column: int
     term: int | None = None
-    part: int | None = None
+    share: int | None = None
 
 
 def shares_of(
@@ -149,8 +140,8 @@ def in_parts(
 ) -> Scop:
     """Return *scop* with those parts of tiles that there are.
 
-    Of all others the first one stays where it is: what begins the sum takes it from there, and
-    *store* and what adds up leave it out.
+    Of these the first one stays where it is: what begins the sum takes it from there, and *store*
+    and what adds up leave it out.  The others are stored in as many planes as a tile has parts.
 
     :arg own: what begins the accumulators of parts, what begins the sum of all, and adds them up.
     """
@@ -159,23 +150,30 @@ def in_parts(
         init: _restricted(scop.by_name[init], shares, places[init], 0),
         store: _restricted(scop.by_name[store], shares, places[store], 1),
         fold: _restricted(scop.by_name[fold], shares, places[fold], 1),
-        begin: _from_first(scop, scop.by_name[begin], scop.by_name[store], places[store]),
+        begin: _from_first(scop, shares, scop.by_name[begin], places[begin], scop.by_name[store]),
     }
     order = [s for s in scop.statements if s.name != begin]
     order.insert(next(n for n, s in enumerate(order) if s.name == fold), scop.by_name[begin])
-    return scop.with_statements(tuple(new.get(s.name, s) for s in order))
+    scop = scop.with_statements(tuple(new.get(s.name, s) for s in order))
+    return _in_planes(scop, scop.by_name[store].write.array, shares.parts, (store, fold))
 
 
 def _restricted(statement: Statement, shares: Shares, at: Place, first: int) -> Statement:
-    """Return *statement* for the parts from *first* on that its tiles have."""
-    assert at.part is not None
+    """Return *statement* for the shares that its tiles have steps of, from the *first* of them on.
+
+    Of share b and the tile whose steps begin at s that is b W < s + S and s < (b + 1) W; and s < b W
+    for all but the first.
+    """
+    assert at.share is not None
     space = statement.domain.get_space()
-    last, part = (
-        isl.PwAff.from_aff(of.function(space)) for of in (shares.last_part(at), Coordinate(at.part))
-    )
-    domain = statement.domain.intersect(part.le_set(last))
-    domain = domain.lower_bound_val(isl.dim_type.set, at.part, isl.Val(first)).coalesce()
-    return _on(statement, domain)
+    begin, share = shares.begin(at).function(space), Coordinate(at.share).function(space)
+    steps = share.scale_val(val(shares.each)).sub(begin)  # of the tile, before the share begins
+    least = 1 if first else 1 - shares.each
+    domain = statement.domain
+    for aff in (steps.add_constant_val(val(-least)), steps.neg().add_constant_val(val(shares.steps - 1))):
+        domain = domain.intersect(isl.Set.from_basic_set(aff.ge_basic_set(isl.Aff.zero_on_domain(
+            isl.LocalSpace.from_space(space)))))
+    return _on(statement, domain.coalesce())
 
 
 def _on(statement: Statement, domain: isl.Set) -> Statement:
@@ -188,13 +186,44 @@ def _on(statement: Statement, domain: isl.Set) -> Statement:
     )
 
 
-def _from_first(scop: Scop, begin: Statement, store: Statement, at: Place) -> Statement:
-    """Return *begin* with the first part, which *store* would store, for the identity."""
-    assert at.part is not None and store.value is not None
-    part = store.indices[at.part]
-
-    def first(node: Expr) -> Expr:
-        return Const(0, INT32) if isinstance(node, Index) and node.name == part else node
-
-    value = rewrite(store.value, first)
+def _from_first(
+    scop: Scop, shares: Shares, begin: Statement, at: Place, store: Statement
+) -> Statement:
+    """Return *begin* with the owner's part, which *store* would store, for the identity."""
+    assert store.value is not None and isinstance(store.value, Load)
+    own = coordinate_expression(shares.share(at), begin.indices)
+    _, *others = store.value.subscripts
+    value = replace(store.value, subscripts=(own, *others))
     return with_own_reads(scop, replace(begin, kind=Kind.ASSIGN, value=value, reduction=None))
+
+
+def _in_planes(scop: Scop, array: str, planes: int, names: Sequence[str]) -> Scop:
+    """Return *scop* with the shares of *array*, its first subscripts, modulo *planes*.
+
+    The parts of a tile are in neighbouring shares.
+    """
+    old = scop.arrays[array]
+    new = replace(old, origin=(0, *old.origin[1:]), shape=(planes, *old.shape[1:]))
+    scop = replace(scop, arrays={**scop.arrays, array: new})
+
+    def moved(node: Expr) -> Expr:
+        if not isinstance(node, Load) or node.tensor != array:
+            return node
+        return replace(node, subscripts=in_plane(node.subscripts))
+
+    def in_plane(subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        share, *others = subscripts
+        return (Binary("%", share, Const(planes, INT32), INT32), *others)
+
+    found = []
+    for statement in scop.statements:
+        if statement.name in names:
+            value = None if statement.value is None else rewrite(statement.value, moved)
+            statement = with_own_reads(scop, replace(statement, value=value))
+        if statement.write.array == array:
+            builder = builder_of(statement.indices, statement.name, scop.sizes)
+            subscripts = in_plane(statement.write.subscripts)
+            write = access(builder, array, subscripts, scop.arrays, statement.domain)
+            statement = replace(statement, write=write)
+        found.append(statement)
+    return scop.with_statements(tuple(found))

@@ -99,15 +99,16 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
         begin, fold_, end = left
         for name in left:
             levels[name] = held(tiles, *_at(scop, name, _names(problem, product)[:2]))
-        scop = _with_whole_rows(scop, problem, product, (*stores[:1], fold_))
+        for name in (*stores[:1], fold_):
+            scop = _in_whole_tiles(scop, problem, product, name)
         places = _places(scop, problem, product, (*inits, *stores[:1], *left))
         scop = in_parts(scop, product.shares, places, (*inits, begin, fold_), stores[0])
-        part = places[fold_].part
-        assert part is not None
-        places[fold_] = replace(places[fold_], part=None)  # whosever it is, the owner adds it
+        share = places[fold_].share
+        assert share is not None
+        places[fold_] = replace(places[fold_], share=None)  # whosever it is, the owner adds it
         outer = outer_loops(product.shares, places)
         steps = {lead: step_loop(product.shares, places[lead])}
-        of_parts = Level(LoopKind.SERIAL, Coordinate(part), product.shares.parts)
+        of_parts = Level(LoopKind.SERIAL, Coordinate(share), product.shares.blocks)
         levels[fold_].insert(0, of_parts)
         nests, left = (stores[:1], (begin,), (fold_,), (end, *stores[1:])), ()
     elif product.is_finished:
@@ -289,9 +290,9 @@ def _parts(problem: Problem, product: Tensor) -> Partial:
     term, indices = product.terms[0].term, problem.shapes[problem.lead].statement.indices
     if (shares := product.shares) is not None:
         lead = problem.lead
-        part = shares.part(Place(product.row[lead], product.column[lead], term))
-        function = coordinate_expression(part, indices)
-        return Partial(indices[term], 0, 1, 0, shares.parts, False, function)
+        share = shares.share(Place(product.row[lead], product.column[lead], term))
+        function = coordinate_expression(share, indices)
+        return Partial(indices[term], 0, 1, 0, shares.blocks, False, function)
     count, step = _chunks(problem, product), product.tiles.step
     run, mod = (step, count) if _is_dealt(problem, product) else (product.chunk, 0)
     return Partial(indices[term], 0, run, mod, count, False)
@@ -371,6 +372,15 @@ def _padded(scop: Scop, problem: Problem, product: Tensor, own: Terms) -> Scop:
         terms = dict.fromkeys(terms, (0, count * product.tiles.step))
     found = padded(scop, name, {**rows, **columns}, terms)
     assert found is not None, "the template asks first"
+    return found
+
+
+def _in_whole_tiles(scop: Scop, problem: Problem, product: Tensor, name: str) -> Scop:
+    """Return *scop* with whole tiles of what *name* stores of parts' sums, or adds up."""
+    axes = zip((product.row, product.column), product.tiles.block, strict=True)
+    spans = [_spans(problem, problem.lead, axis[problem.lead], size) for axis, size in axes]
+    found = padded(scop, name, {**spans[0], **spans[1]})
+    assert found is not None, "as the accumulators are"
     return found
 
 

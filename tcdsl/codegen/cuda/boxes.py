@@ -183,9 +183,10 @@ def _indices(first: CudaStatementPrinter, array: Array) -> list[Code]:
 
 
 def _sum(factors: Sequence[int], values: Sequence[Code]) -> Code:
-    """Return the sum of *values*, each added, taken off or left out as *factors* say."""
-    pairs = list(zip(factors, values, strict=True))
-    total = chain("+", [value for factor, value in pairs if factor == 1])
+    """Return the sum of *values*, each added, taken off or left out, as *factors* say, and a number."""
+    *of_values, constant = factors
+    pairs = list(zip(of_values, values, strict=True))
+    total = chain("+", [constant, *(value for factor, value in pairs if factor == 1)])
     for factor, value in pairs:
         assert factor in (-1, 0, 1), "schedule/signals.py"
         total = binary(total, "-", paren(value)) if factor == -1 else total
