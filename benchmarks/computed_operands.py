@@ -189,7 +189,7 @@ def without_rewrites() -> Any:
 
 def with_register_operands(margin: float) -> Any:
     """Return a context in which estimates of operands in registers are *margin* times as good."""
-    return patch.multiple("tcdsl.costmodel.tensor_tiles", HELD_MARGIN=margin, HELD_HAS_RUN=True)
+    return patch.multiple("tcdsl.costmodel.tensor_tiles", HELD_MARGIN=margin)
 
 
 def with_products_apart() -> Any:

@@ -29,6 +29,7 @@ from tcdsl.records import dataclass
 
 OPEN_EXTENT = 1024  # what an open size counts as in a cost
 SELDOM = 64  # a remainder of this begins again in one of so many steps, at most
+RUN = 16  # a quotient by this stays where it is for so many steps, at least
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,15 +209,20 @@ def usual_strides(statement: Statement, arrays: tuple[Array, ...]) -> _Strides:
 def usual_stride(array: Array, access: Access, index: str) -> int:
     """Return the stride of *access* along *index*, for costs: that of most values of the index.
 
-    x((j + 1) % W) moves along neighbours of x but for one of W steps.
+    x((j + 1) % W) moves along neighbours of x but for one of W steps, x(j / 32) stays where it is.
     """
     subscripts = tuple(rewrite(subscript, _without_turns) for subscript in access.subscripts)
     return access_stride(array, replace(access, subscripts=subscripts), index)
 
 
 def _without_turns(node: Expr) -> Expr:
-    """Return what *node* is a remainder of, if that is seldom less than it; else *node*."""
+    """Return what *node* is a remainder of, if that is seldom less than it; else *node*.
+
+    A quotient that seldom changes is taken for a number.
+    """
     match node:
+        case Binary(op="/", right=Const(value=run)) if int(run) >= RUN:
+            return Const(0, node.dtype)
         case Binary(op="%", left=value, right=Const(value=turn)) if int(turn) >= SELDOM:
             return value
         case Binary(op="%", left=value, right=Size()):

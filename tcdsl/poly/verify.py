@@ -24,6 +24,7 @@ from tcdsl.poly.loop_tree import (
     LoopKind,
     Node,
     loops_around,
+    positions_of,
     schedule_of,
     statements_of,
     terms_told,
@@ -167,15 +168,20 @@ def why_not_complete(scop: Scop, tree: Node) -> str | None:
 
 def _runs_once(statement: Statement, path: Sequence[Loop]) -> bool:
     """Return whether the coordinates of *path* together determine the instance."""
-    told = [one for loop in path for one in terms_told(loop.coordinates[statement.name])]
-    if all(
-        are_digits(told, dim) or are_digits(told, dim, _values_of(statement, dim))
+    coordinates = [loop.coordinates[statement.name] for loop in path]
+    told = [one for coordinate in coordinates for one in terms_told(coordinate)]
+    known = {
+        dim
         for dim in range(len(statement.indices))
-    ):
+        if are_digits(told, dim) or are_digits(told, dim, _values_of(statement, dim))
+    }
+    if len(known) == len(statement.indices):
         return True
+    # Loops that tell nothing but dimensions that are known are these dimensions.
+    others = [c for c in coordinates if not positions_of(c) <= known]
     when: isl.Map | None = None
-    for loop in path:
-        aff = loop.coordinates[statement.name].function(statement.domain.get_space())
+    for coordinate in (*map(Coordinate, sorted(known)), *others):
+        aff = coordinate.function(statement.domain.get_space())
         one = isl.Map.from_pw_aff(isl.PwAff.from_aff(aff))
         when = one if when is None else when.flat_range_product(one)
     if when is None:

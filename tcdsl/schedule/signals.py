@@ -31,6 +31,7 @@ from tcdsl.poly.scop import Event, EventKind, Scop, Statement
 from tcdsl.poly.signals import signals_of, why_not_signalled
 from tcdsl.schedule.events import event_statement, with_event_coordinates
 from tcdsl.schedule.mapping import Mapped
+from tcdsl.schedule.placement import Placements
 from tcdsl.schedule.plan import Kernel
 
 _TOGETHER = (LoopKind.BLOCK, LoopKind.SERIAL)  # the loops that all threads of a block run
@@ -51,10 +52,11 @@ def warps_of(mapped: Mapped) -> int:
 
 
 def with_signals(
-    mapped: Mapped, tree: Node, dependences: Dependences, number: int
+    mapped: Mapped, tree: Node, dependences: Dependences, placements: Placements, number: int
 ) -> tuple[Node, Sequence[Statement]]:
     """Return *tree* with the signals that dependences between blocks need, and these."""
-    crossing = [edge for edge in dependences.edges if _is_between_blocks(mapped, edge)]
+    in_memory = (edge for edge in dependences.edges if edge.array not in placements)
+    crossing = [edge for edge in in_memory if _is_between_blocks(mapped, edge)]
     if not crossing:
         return tree, ()
     edge = crossing[0]

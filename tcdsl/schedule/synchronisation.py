@@ -68,7 +68,7 @@ def synchronise(
         mapped = Mapped(scop, tree)
         if (pipeline := pipeline_of(mapped, placements)) is not None:
             tree, events = with_events(mapped, pipeline, number)
-            tree, signals = with_signals(mapped, tree, dependences, number)
+            tree, signals = with_signals(mapped, tree, dependences, placements, number)
             done.append(tree)
             barriers += [*events, *signals]
             continue

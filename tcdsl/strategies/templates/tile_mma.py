@@ -14,7 +14,7 @@ from itertools import islice
 from math import inf, prod
 from typing import Any
 
-from tcdsl.costmodel import gpu_thresholds, tensor_tiles
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.tensor_tiles import HeldOperand, TensorWork
@@ -176,14 +176,12 @@ def is_likely(problem: Problem) -> bool:
     elements = with_operand(problem)
     if not is_in_parts(elements) and not in_registers(elements):
         return True
-    if in_registers(elements) and not tensor_tiles.HELD_HAS_RUN:
-        return False
     config = next(space(problem), None)
     if config is None:
         return False
     own = estimate(_work(elements, config), problem.gpu).seconds
     others = OTHERS
-    if in_registers(elements) and tile_simt.TEMPLATE.why_not(problem) is None:
+    if in_registers(elements) and tile_simt.TEMPLATE.is_wanted(problem):
         others = (tile_simt.TEMPLATE,)  # which is taken where it applies
     return own <= least_seconds(problem, others)
 
