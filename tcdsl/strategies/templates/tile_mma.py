@@ -97,6 +97,7 @@ MOST_HELD = 200  # registers of sums and of what is reduced of them: 256 of plac
 CLUSTERED = 2  # of the likeliest configurations, that are tried with clusters of blocks
 _Ranked = tuple[float, int, TensorConfig]  # seconds, and the products that are made
 MIN_WORK = gpu_thresholds.TILED_MULTIPLICATIONS
+FEW_CONFIGS = 8  # of another template, that operands in registers are compared with
 OTHERS: tuple[Template[Any], ...] = (tile_simt.TEMPLATE, row.TEMPLATE, column.TEMPLATE)
 
 
@@ -180,10 +181,8 @@ def is_likely(problem: Problem) -> bool:
     if config is None:
         return False
     own = estimate(_work(elements, config), problem.gpu).seconds
-    others = OTHERS
-    if in_registers(elements) and tile_simt.TEMPLATE.is_wanted(problem):
-        others = (tile_simt.TEMPLATE,)  # which is taken where it applies
-    return own <= least_seconds(problem, others)
+    each = FEW_CONFIGS if in_registers(elements) else 1
+    return own <= least_seconds(problem, OTHERS, each)
 
 
 def space(problem: Problem) -> Iterator[TensorConfig]:
