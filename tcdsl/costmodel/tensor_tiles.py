@@ -170,8 +170,8 @@ class TensorWork:
             lines = self.factors[0] * self.together * self.rows + self.factors[1] * self.columns
             loaded = float(self.blocks) * warps // self.together * terms * lines * element_bytes
         if self.held is not None:
-            fragments += self.rows * self.step // WARP // 2 + OPERAND_REGISTERS
-            pairs = float(self.blocks) * warps * self.rows * terms / 2
+            fragments += self.factors[0] * self.rows * self.step // WARP // 2 + OPERAND_REGISTERS
+            pairs = float(self.blocks) * warps * self.factors[0] * self.rows * terms / 2
             asked += pairs * self.held.instructions
             lines = self.factors[1] * self.columns
             loaded = float(self.blocks) * warps // self.together * terms * lines * element_bytes
@@ -222,7 +222,7 @@ class TensorWork:
     def _held_cycles(self) -> float:
         """Return the cycles of a step in which threads compute their part, and do not multiply."""
         assert self.held is not None
-        own = self.rows * self.step / 2 / WARP * self.held.cycles
+        own = self.factors[0] * self.rows * self.step / 2 / WARP * self.held.cycles
         return own if prod(self.warps) > self.together else HELD_ALONE * own
 
     def _matrices(self) -> int:

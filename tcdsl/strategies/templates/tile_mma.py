@@ -120,8 +120,8 @@ def why_not(problem: Problem) -> str | None:
 def _why_not_joint(problem: Problem, name: str) -> str | None:
     """Return why the product *name* is not made with the lead of *problem*, or None."""
     one, own = with_one_product(problem), problem.of([name])
-    if in_registers(one):
-        return "an operand of the product before is in registers"
+    if in_registers(one) and is_one_sum(problem):
+        return "operands of one sum in registers"
     if reason := _why_not_product(own):
         return f"{name}: {reason}"
     types = (operands_of(one)[0].dtype, operands_of(own)[0].dtype)
@@ -133,8 +133,10 @@ def _why_not_joint(problem: Problem, name: str) -> str | None:
     each = one, own
     if not all(map(is_boxed, each)) and any(why_not_whole_rows(product) for product in each):
         return "nobody brings the factors of all products in one way"
-    axes = axes_of(own)
-    assert axes is not None
+    axes, lead_axes = axes_of(own), axes_of(one)
+    assert axes is not None and lead_axes is not None
+    if in_registers(one) and shared_axis(problem, lead_axes[0])[name] != axes[0][name]:
+        return f"{name} has its operand in registers on another side than {problem.lead}"
     first, terms = _terms(one), Terms(name, *axes[2:])
     return why_not_joint(problem, first, axes[:2], terms) or why_not_before(problem)
 
@@ -259,7 +261,9 @@ def _count_sums(problem: Problem) -> int:
 def _work(problem: Problem, config: TensorConfig) -> Work:
     members = [problem.scop.by_name[name] for name in problem.group.members]
     arrays = {access.array for s in members for access in (*s.writes, *s.reads)}
-    arrays = {name for name in arrays if not is_in_registers(name)} | {*reads_of(problem)}
+    arrays = {name for name in arrays if not is_in_registers(name)}
+    for one in each_product(without_folds(problem)):
+        arrays |= {*reads_of(one)}
     written = {access.array for s in members for access in s.writes}
     inside = {name for name in arrays if is_inside(problem.scop, name, problem.group.members)}
     moved = {
