@@ -110,12 +110,15 @@ def main() -> None:
     parser.add_argument("--of", choices=KEYS, default="shares")
     parser.add_argument("--form", choices=FORMS, default="nn")
     parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument("--compile", action="store_true", help="fill the cache, and time nothing")
     args = parser.parse_args()
     sizes = [tuple(map(int, size.split("x"))) for size in args.size]
     with ProcessPoolExecutor(args.processes, get_context("spawn")) as pool:
         found = [pool.submit(chosen, args.form, size, args.of) for size in sizes]
         for size, one in zip(sizes, found, strict=True):
-            report(args.form, size, one.result())
+            cases = one.result()
+            if not args.compile:
+                report(args.form, size, cases)
 
 
 if __name__ == "__main__":
