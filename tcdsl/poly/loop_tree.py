@@ -149,7 +149,9 @@ class Loop:
     axis: int = 0
     width: int = 0
     cluster: int = 1  # of BLOCK loops: how many neighbours run at the same time (pipelines.py)
-    runs_on: bool = False  # its iterations are numbered through those of the loops of a block around it
+    runs_on: bool = (
+        False  # its iterations are numbered through those of the loops of a block around it
+    )
 
     @property
     def has_one_turn(self) -> bool:

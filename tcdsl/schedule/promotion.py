@@ -238,9 +238,7 @@ class _Kernel:
                 fixed += _below(digits, stride) if stride > 1 and not axis else digits
         return fixed
 
-    def _has_literal_indices(
-        self, uses: Uses, outer: Sequence[Loop], placement: Placement
-    ) -> bool:
+    def _has_literal_indices(self, uses: Uses, outer: Sequence[Loop], placement: Placement) -> bool:
         """Return whether unrolled loops determine the index, with what is constant."""
         ring = placement.ring
         for statement, access in uses:

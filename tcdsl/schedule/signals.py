@@ -67,7 +67,12 @@ def with_signals(
     block = (*(int(loop.kind is LoopKind.BLOCK) for loop in from_), 0)
     turn = (*(0 for _ in to[:-1]), -1, _sum_of_ends(mapped.scop, edge, from_[0], to[-1]))
     signal = event_statement(
-        mapped.scop, f"signal{number}", [edge.source], from_, Event(EventKind.SIGNAL, flag=block), ""
+        mapped.scop,
+        f"signal{number}",
+        [edge.source],
+        from_,
+        Event(EventKind.SIGNAL, flag=block),
+        "",
     )
     wait = event_statement(
         mapped.scop, f"await_signal{number}", [edge.sink], to,
@@ -101,16 +106,16 @@ def _is_between_blocks(mapped: Mapped, edge: Dependence) -> bool:
 def _same(scop: Scop, edge: Dependence, loop: Loop) -> isl.Map:
     source, sink = (
         isl.MultiPwAff.from_pw_aff(
-            isl.PwAff.from_aff(loop.coordinates[name].function(scop.by_name[name].domain.get_space()))
+            isl.PwAff.from_aff(
+                loop.coordinates[name].function(scop.by_name[name].domain.get_space())
+            )
         )
         for name in (edge.source, edge.sink)
     )
     return source.eq_map(sink)
 
 
-def _put(
-    node: Node, around: Sequence[str], name: str, event: Statement, *, is_after: bool
-) -> Node:
+def _put(node: Node, around: Sequence[str], name: str, event: Statement, *, is_after: bool) -> Node:
     """Return *node* with *event* next to what has *name*, below the loops *around*."""
     if not around:
         children = list(node.children) if isinstance(node, Children) else [node]

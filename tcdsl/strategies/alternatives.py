@@ -15,9 +15,7 @@ from tcdsl.strategies.template import Template
 from tcdsl.strategies.work import least_work_of, seconds_of, with_accesses
 
 
-def least_seconds(
-    problem: Problem, templates: Iterable[Template[Any]], each: int = 1
-) -> float:
+def least_seconds(problem: Problem, templates: Iterable[Template[Any]], each: int = 1) -> float:
     """Return the least time of the likeliest configurations of *templates*; inf if none applies.
 
     :arg each: how many configurations of a template.

@@ -167,12 +167,13 @@ def _restricted(statement: Statement, shares: Shares, at: Place, first: int) -> 
     assert at.share is not None
     space = statement.domain.get_space()
     begin, share = shares.begin(at).function(space), Coordinate(at.share).function(space)
-    steps = share.scale_val(val(shares.each)).sub(begin)  # of the tile, before the share begins
-    least = 1 if first else 1 - shares.each
+    before = share.scale_val(val(shares.each)).sub(begin)  # the tile's steps, before the share
+    least, most = 1 if first else 1 - shares.each, shares.steps - 1
+    zero = isl.PwAff.from_aff(isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space)))
+    bounds = before.add_constant_val(val(-least)), before.neg().add_constant_val(val(most))
     domain = statement.domain
-    for aff in (steps.add_constant_val(val(-least)), steps.neg().add_constant_val(val(shares.steps - 1))):
-        domain = domain.intersect(isl.Set.from_basic_set(aff.ge_basic_set(isl.Aff.zero_on_domain(
-            isl.LocalSpace.from_space(space)))))
+    for bound in bounds:
+        domain = domain.intersect(isl.PwAff.from_aff(bound).ge_set(zero))
     return _on(statement, domain.coalesce())
 
 

@@ -98,7 +98,9 @@ def test_every_step_has_one_block(blocks: int, tiles: tuple[int, int], steps: in
     total = tiles[0] * tiles[1] * steps
     own = [min(total, (b + 1) * shares.each) - b * shares.each for b in range(shares.blocks)]
     assert sum(own) == total and min(own) > 0 and set(own[:-1]) <= {shares.each}
-    owners = [{step // shares.each for step in _steps_of(shares, tile)} for tile in range(total // steps)]
+    owners = [
+        {step // shares.each for step in _steps_of(shares, tile)} for tile in range(total // steps)
+    ]
     assert max(map(len, owners)) <= shares.parts <= blocks + 1
 
 
