@@ -121,7 +121,9 @@ FORMS: dict[str, Form] = {
         lambda m, n, k: [
             dense(m, k), small_integers(n, k), small_integers(n, k), scales(n), scales(n)
         ],
-        lambda x, w, v, s, t: torch.nn.functional.silu((x @ w.to(x.dtype).T).float() * s).to(x.dtype)
+        lambda x, w, v, s, t: torch.nn.functional.silu(
+            (x @ w.to(x.dtype).T).float() * s
+        ).to(x.dtype)
         * ((x @ v.to(x.dtype).T).float() * t).to(x.dtype),
     ),
     "swiglu turned": (

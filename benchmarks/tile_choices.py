@@ -3,8 +3,8 @@
     python benchmarks/tile_choices.py --size 2560x2560x2560 --size 3000x3000x3000
     python benchmarks/tile_choices.py --of clusters --size 1000x1000x1000 --size 2000x3000x1600
 
-A size is M x N x K, of bfloat16.  Of each: microseconds of the likeliest tiles without either, of the
-likeliest with other numbers of columns and shares (*shares*), or of clusters (*clusters*), as
+A size is M x N x K, of bfloat16.  Of each: microseconds of the likeliest tiles without either, of
+the likeliest with other numbers of columns and shares (*shares*), or of clusters (*clusters*), as
 measured and as predicted, and of torch.mm; and ratios of the first to each.  Results are compared
 with float64, and with themselves from run to run.  Several processes compile first.
 """

@@ -207,7 +207,7 @@ class TensorWork:
         return self._with_parts(made, chip) if self.parts > 1 else made
 
     def _with_parts(self, work: Work, chip: Chip) -> Work:
-        """Return *work* with parts of tiles: each block stores one, an owner adds up what it gets."""
+        """Return *work* with parts of tiles: each block stores one, an owner adds them up."""
         part_bytes = float(PART_OF_SUM * self._results())
         cycles = self.parts * part_bytes / FINISH_BYTES_PER_S * chip.clock_hz
         chain = replace(

@@ -262,7 +262,7 @@ def _why_not_events(mapped: Mapped, pipeline: Pipeline) -> str | None:
 
 
 def _why_not_numbered(domain: isl.Set, pipeline: Pipeline) -> str | None:
-    """Return why the steps of *domain*, of the iterations, are not in the order of their numbers."""
+    """Return why the steps of *domain*, of the iterations, are not in their numbers' order."""
     first, kind = len(pipeline.path) - pipeline.n_inner, isl.dim_type.set
     last = domain.dim(kind) - 1
     domain = domain.reset_tuple_id()

@@ -1,4 +1,4 @@
-"""Where blocks of a kernel signal and wait for one another: poly/signals.py says when that is right.
+"""Where blocks signal and wait for one another: poly/signals.py says when that is right.
 
     BLOCK p                              BLOCK p
       for tiles:  part = ...               for tiles:  part = ...
@@ -118,10 +118,10 @@ def _same(scop: Scop, edge: Dependence, loop: Loop) -> isl.Map:
 def _put(node: Node, around: Sequence[str], name: str, event: Statement, *, is_after: bool) -> Node:
     """Return *node* with *event* next to what has *name*, below the loops *around*."""
     if not around:
-        children = list(node.children) if isinstance(node, Children) else [node]
-        at = next(n for n, child in enumerate(children) if name in statements_of(child))
-        children.insert(at + is_after, Leaf(event.name))
-        return Children(tuple(children))
+        own: list[Node] = list(node.children) if isinstance(node, Children) else [node]
+        at = next(n for n, child in enumerate(own) if name in statements_of(child))
+        own.insert(at + is_after, Leaf(event.name))
+        return Children(tuple(own))
     match node:
         case Children(children=children):
             inside = [

@@ -12,7 +12,7 @@ Where tiles are not a multiple of the blocks that run at once, the last ones are
 leave the rest of the chip idle; of shares all end at once.  A tile is its owner's, the block with
 its first steps.  The others have begun it in the middle: they store what they have added up,
 
-    owner      y = part[S t / W], which it holds;  for b = S t / W + 1, ...:  await b;  y += stored[b]
+    owner      y = part[S t / W], which it holds;  for b > S t / W:  await b;  y += stored[b]
     others     stored[b] = part[b];  signal b
 
 and the owner adds that to its own in the order of the terms, so that a result never depends on who
@@ -25,10 +25,10 @@ on, so that each waits for blocks of a lesser number alone, which have started b
 them are there at once, for there are no more than the chip holds (why_not_signalled in
 poly/signals.py proves order and pairing with isl).
 
-Whole tiles by turns, and the last wave alone in shares (Osama et al.'s hybrid) is another order of
-tiles: blocks that run at once would read the same panels at the same k.  It is no function of one
-formula; here shares are for operands that the second-level cache holds.  After M. Osama, D. Merrill,
-C. Cecka, M. Garland, J. D. Owens, Stream-K, PPoPP 2023, doi:10.1145/3572848.3577479.
+Whole tiles by turns, and the last wave alone in shares (the hybrid of the paper) is another order
+of tiles: blocks that run at once would read the same panels at the same k.  It is no function of
+one formula; here shares are for operands that the second-level cache holds.  After M. Osama et al.,
+Stream-K, PPoPP 2023, doi:10.1145/3572848.3577479.
 """
 
 from collections.abc import Mapping, Sequence
@@ -141,7 +141,7 @@ def in_parts(
     """Return *scop* with those parts of tiles that there are.
 
     Of these the first one stays where it is: what begins the sum takes it from there, and *store*
-    and what adds up leave it out.  The others are stored in as many planes as a tile has parts.
+    and what adds up leave it out.  The others are stored in as many planes as a tile has of them.
 
     :arg own: what begins the accumulators of parts, what begins the sum of all, and adds them up.
     """
@@ -155,14 +155,15 @@ def in_parts(
     order = [s for s in scop.statements if s.name != begin]
     order.insert(next(n for n, s in enumerate(order) if s.name == fold), scop.by_name[begin])
     scop = scop.with_statements(tuple(new.get(s.name, s) for s in order))
-    return _in_planes(scop, scop.by_name[store].write.array, shares.parts, (store, fold))
+    planes = max(1, shares.parts - 1)
+    return _in_planes(scop, scop.by_name[store].write.array, planes, (store, fold))
 
 
 def _restricted(statement: Statement, shares: Shares, at: Place, first: int) -> Statement:
     """Return *statement* for the shares that its tiles have steps of, from the *first* of them on.
 
-    Of share b and the tile whose steps begin at s that is b W < s + S and s < (b + 1) W; and s < b W
-    for all but the first.
+    Of share b and the tile whose steps begin at s that is b W < s + S and s < (b + 1) W; for all
+    but the first s < b W.
     """
     assert at.share is not None
     space = statement.domain.get_space()

@@ -99,8 +99,9 @@ def with_operand(problem: Problem) -> Problem:
     for name in names:
         scop, before = with_factors(scop, name, OPERAND), shapes[name]
         shape = shape_of(scop, scop.by_name[name], before.roles)
-        ends = {"lower": before.lower, "extents": before.extents, "ends": before.ends}
-        shapes[name] = replace(shape, **ends)
+        shapes[name] = replace(
+            shape, lower=before.lower, extents=before.extents, ends=before.ends
+        )  # fmt: skip
     return replace(problem, scop=scop, shapes=shapes)
 
 

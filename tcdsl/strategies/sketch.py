@@ -151,8 +151,8 @@ class Tensor:
     adds these up, and computes what else there is of the sums.  If the products are *is_one_sum*,
     the steps of each follow those of the one before it.  Columns *in_planes* have parts in memory.
     The blocks of a *cluster* have neighbouring tiles of rows and columns, and copy what several of
-    them read once, a part each, to all of these.  The operand of rows may be *in_registers*.  Blocks
-    with *shares* have as many steps each, of whatever tiles.
+    them read once, a part each, to all of these.  The operand of rows may be *in_registers*.
+    Blocks with *shares* have as many steps each, of whatever tiles.
     """
 
     row: Axis

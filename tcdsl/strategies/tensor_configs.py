@@ -186,8 +186,8 @@ def in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[Ten
 def in_shares(problem: Problem, config: TensorConfig) -> Iterator[TensorConfig]:
     """Yield *config* with blocks that have equal shares of all steps, where tiles leave some idle.
 
-    One or two blocks for each multiprocessor.  They read the same panels at different times, so that
-    these must be in the second-level cache.
+    One or two blocks for each multiprocessor.  They read the same panels at different times, so
+    that these must be in the second-level cache.
     """
     axes = axes_of(problem)
     assert axes is not None

@@ -94,7 +94,7 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     outer.sort(key=lambda loop: loop[lead].kind is not LoopKind.BLOCK)
     steps = _steps(problem, product)
     stores, last = textual(scop, after), tuple[tuple[str, ...], ...]()
-    nests = (stores,)
+    nests: tuple[tuple[str, ...], ...] = (stores,)
     if product.shares is not None:
         begin, fold_, end = left
         for name in left:

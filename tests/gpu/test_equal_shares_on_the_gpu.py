@@ -34,7 +34,7 @@ def test_on_the_gpu(source: str, shapes: list[tuple[int, ...]]) -> None:
         if one.get("config", {}).get("shares") and "predicted_us" in one
     }
     assert found, "some candidates have shares"
-    for one in found.values():
+    for one in sorted(found.values(), key=lambda one: one["predicted_us"])[:2]:
         choice = {"kernel": one["kernel"], "template": one["template"], **one["config"]}
         choices = {"format": CHOICES_FORMAT, "version": CHOICES_VERSION, "kernels": [choice]}
         options = Options(choices=choices)

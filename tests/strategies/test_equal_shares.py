@@ -1,4 +1,4 @@
-"""Blocks with equal shares of all steps (stream-K): that they are right, and that faults are found."""
+"""Blocks with equal shares of all steps (stream-K): that they are right, and faults are found."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -112,14 +112,15 @@ def _steps_of(shares: Shares, tile: int) -> range:
 
 
 @cache
-def _plan() -> Plan:
-    source, shapes = CASES[1][0]
-    gpu = chip(CASES[1][1])
+def _plan(case: int = 1) -> Plan:
+    (source, shapes), blocks = CASES[case]
+    gpu = chip(blocks)
     return planned(source, *shapes, gpu=gpu, options=shared(source, shapes, gpu)).done.plan
 
 
-def test_the_plan_is_proved() -> None:
-    plan = _plan()
+@pytest.mark.parametrize("case", [1, 2], ids=["two parts of a tile", "three"])
+def test_the_plan_is_proved(case: int) -> None:
+    plan = _plan(case)
     (kernel,) = plan.kernels
     dependences = dependences_of(plan.scop)
     assert why_not_legal(plan.scop, dependences, kernel.tree) is None

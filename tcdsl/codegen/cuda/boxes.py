@@ -183,7 +183,7 @@ def _indices(first: CudaStatementPrinter, array: Array) -> list[Code]:
 
 
 def _sum(factors: Sequence[int], values: Sequence[Code]) -> Code:
-    """Return the sum of *values*, each added, taken off or left out, as *factors* say, and a number."""
+    """Return the sum of *values*, each added, taken off or left out, and a number."""
     *of_values, constant = factors
     pairs = list(zip(of_values, values, strict=True))
     total = chain("+", [constant, *(value for factor, value in pairs if factor == 1)])
