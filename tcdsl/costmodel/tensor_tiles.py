@@ -42,6 +42,8 @@ GROUP_ROWS = 64  # of an instruction of four warps
 PART_BYTES = 8.0
 FINISH_BYTES_PER_S = 60e9  # that one block adds up
 PART_OF_SUM = 4  # bytes of a part of a float32 sum, or an int32 one
+# Blocks with equal shares of steps have run on the emulator alone: they are taken by choices.
+SHARES_HAVE_RUN = False
 COPY_SHARE = 0.67  # of the time that the second-level cache takes for what blocks share
 COPY_INSTRUCTIONS = 3  # of a copy, its addresses included
 OTHER_REGISTERS = 44  # operands, addresses and counters, of a thread

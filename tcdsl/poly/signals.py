@@ -5,7 +5,8 @@
       signal(1)                 ... = stored[1]
 
 A signal and what awaits it have a flag, whose number is a sum of the iterations around them, and
-one warp of the one block tells the same warp of the other.  They order a dependence between blocks iff
+one warp of the one block tells the same warp of the other.  They order a dependence between
+blocks iff
 
     source -> its signal -> the flag  =  the flag <- its await <- sink
 

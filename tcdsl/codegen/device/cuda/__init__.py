@@ -88,7 +88,8 @@ SCALAR_PARTS: tuple[str, ...] = (
 SHARED_PARTS: tuple[str, ...] = (
     "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "atomic8",
     "ticket", "grid", "signal", "cluster", "async", "mma", "mma_of", "wgmma", "wgmma_of",
-    "wgmma_from", "promoted", "wgmma_f32", "wgmma_planes", "pipeline", "rows", "overlap", "changing",
+    "wgmma_from", "promoted", "wgmma_f32", "wgmma_planes", "pipeline", "rows", "overlap",
+    "changing",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _AS_IN_C = frozenset({"powers"})  # one text for both
