@@ -10,6 +10,7 @@ import pytest
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
+from tcdsl.poly.loop_tree import AffineCoordinate, Loop, LoopKind
 from tcdsl.poly.scop import EventKind, Scop
 from tcdsl.poly.signals import why_not_signalled
 from tcdsl.poly.verify import why_not_free_of_races, why_not_legal
@@ -167,6 +168,14 @@ def test_blocks_that_wait_for_later_ones_are_refused() -> None:
     (kernel,) = plan.kernels
     reason = why_not_in_order(plan.scop, replace(kernel, is_reversed=True))
     assert reason == "blocks that wait for one another start in reversed order"
+    blocks = kernel.tree
+    assert isinstance(blocks, Loop) and blocks.kind is LoopKind.BLOCK
+    others = {
+        name: AffineCoordinate(((-1, own),), 1 - blocks.width)
+        for name, own in blocks.coordinates.items()
+    }
+    reason = why_not_signalled(plan.scop, replace(blocks, coordinates=others))
+    assert "starts later" in (reason or "")
 
 
 # --- faults in the code ------------------------------------------------------------------------
