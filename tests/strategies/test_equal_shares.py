@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tcdsl.costmodel.chip import Chip, load_chip
+from tcdsl.display.pipelines import timelines
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import AffineCoordinate, Loop, LoopKind
@@ -15,6 +16,7 @@ from tcdsl.poly.scop import EventKind, Scop
 from tcdsl.poly.signals import why_not_signalled
 from tcdsl.poly.verify import why_not_free_of_races, why_not_legal
 from tcdsl.schedule.mapping import Mapped
+from tcdsl.schedule.pipelines import pipeline_of
 from tcdsl.schedule.plan import Plan
 from tcdsl.schedule.signals import why_not_in_order
 from tcdsl.schedule.synchronisation import why_not_synchronised
@@ -128,6 +130,9 @@ def test_the_plan_is_proved(case: int) -> None:
     assert why_not_in_order(plan.scop, kernel) is None
     mapped = Mapped(plan.scop, kernel.tree)
     assert why_not_synchronised(mapped, dependences, plan.placements) is None
+    (drawn,) = timelines(plan)
+    pipeline = pipeline_of(mapped, plan.placements)
+    assert pipeline is not None and drawn.steps == pipeline.path[-1].extent  # of a share
 
 
 @pytest.mark.parametrize("kind", [EventKind.SIGNAL, EventKind.AWAIT_SIGNAL])
@@ -192,7 +197,7 @@ FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.slow_but("no signal")
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_in_the_code_are_found(fault: str, cuda_unit: MakeUnit) -> None:
     source, shapes = product("nn", 136, 200, 264)
