@@ -22,6 +22,7 @@ GROUP_RATE = 0.9  # and with wgmma behind copies by cp.async, were there no barr
 # Of copies of boxes, which wait for no threads (benchmarks/measured/products_h200.jsonl): the rate
 # of products, and the cache's share for what a box brings.
 BOX_RATE, BOX_SHARE = 1.0, 0.5
+ODD_LINES = 1.25  # a line of a box that is in two of the cache has five sectors, not four
 # Of any block, from its start to its first products and from its last ones to its end; for each
 # result, which a thread stores two at a time.
 END_CYCLES, RESULT_CYCLES = 2000, 0.03
@@ -128,8 +129,10 @@ class TensorWork:
     fold_steps: float = 0.0  # of a tile: values that warps exchange to fold columns
     in_planes: bool = False  # columns have parts in memory
     # Blocks of a cluster along rows and columns.  What they read alike comes once for all of them,
-    # which saves no time at most sizes (docs/trials.md): counted as if it came for each.
+    # which saves no time at most sizes (docs/trials.md): counted as if it came for each, but where
+    # lines of a box are *odd*, of rows' and of columns' operand.
     cluster: tuple[int, int] = (1, 1)
+    odd: tuple[bool, bool] = (False, False)
     # What results take of the second-level cache, where its sectors are written in parts.
     stored: float = 0.0
     held: HeldOperand | None = None
@@ -194,7 +197,7 @@ class TensorWork:
             shared_bytes=self.stages * self.step * block_bytes + parts_bytes,
             read_bytes=self.operand_bytes,
             written_bytes=self.result_bytes,
-            l2_bytes=crossing * copied + max(self.result_bytes, self.stored) + self.chunk_bytes,
+            l2_bytes=crossing * self._crossing(terms) + max(self.result_bytes, self.stored) + self.chunk_bytes,
             shared_traffic_bytes=loaded + copied,
             operations=((self.unit, products / share),),
             instructions=instructions + asked,
@@ -272,10 +275,23 @@ class TensorWork:
 
     def _term_bytes(self) -> int:
         """Return the bytes that the tiles of a step have of each term."""
+        return sum(self._operand_bytes())
+
+    def _operand_bytes(self) -> tuple[int, int]:
+        """Return the same of rows and of columns."""
         (along, across), (of_rows, of_columns) = self.warps, self.factors
         of_row = self.element_bytes if self.held is None else self.held.element_bytes
         lines = of_rows * along * self.rows, of_columns * across * self.columns
-        return of_row * lines[0] + self.element_bytes * lines[1]
+        return of_row * lines[0], self.element_bytes * lines[1]
+
+    def _crossing(self, terms: int) -> float:
+        """Return the bytes of *terms* that all blocks ask the second-level cache for."""
+        found = 0.0
+        for own, odd, sharing in zip(
+            self._operand_bytes(), self.odd, self.cluster[::-1], strict=True
+        ):
+            found += own * ODD_LINES / sharing if odd else own
+        return float(self.blocks) * terms * found
 
     def _ends(self) -> float:
         stored = RESULT_CYCLES * self.stores * self._results()

@@ -69,6 +69,7 @@ from tcdsl.strategies.tensor_operands import (
     is_boxed,
     is_in_parts,
     loads_for,
+    odd_lines,
     operands_of,
     why_not_copied,
     why_not_factors,
@@ -303,7 +304,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         n_folded * fold_steps(config.tiles), are_columns_in_planes(problem), config.cluster,
         held=_held_operand(problem) if config.in_registers else None,
         tiles=0.0 if shares is None else max(1.0, shares.each / shares.steps),
-        parts=0 if shares is None else shares.parts,
+        parts=0 if shares is None else shares.parts, odd=odd_lines(problem),
     ).work(problem.gpu)  # fmt: skip
 
 
