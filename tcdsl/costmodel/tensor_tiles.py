@@ -197,7 +197,8 @@ class TensorWork:
             shared_bytes=self.stages * self.step * block_bytes + parts_bytes,
             read_bytes=self.operand_bytes,
             written_bytes=self.result_bytes,
-            l2_bytes=crossing * self._crossing(terms) + max(self.result_bytes, self.stored) + self.chunk_bytes,
+            l2_bytes=crossing * self._crossing(terms)
+            + max(self.result_bytes, self.stored) + self.chunk_bytes,
             shared_traffic_bytes=loaded + copied,
             operations=((self.unit, products / share),),
             instructions=instructions + asked,
