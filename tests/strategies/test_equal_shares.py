@@ -221,3 +221,9 @@ def test_faults_in_the_code_are_found(fault: str, cuda_unit: MakeUnit) -> None:
 def test_where_there_are_none(source: str, shapes: Shapes) -> None:
     (weighed,) = planned(source, *shapes).done.plan.weighed
     assert not any(one.get("config", {}).get("shares") for one in weighed.candidates())
+
+
+def test_they_are_taken_by_choices_alone() -> None:
+    (weighed,) = planned(source_of("nn"), (2560, 2560), (2560, 2560)).done.plan.weighed
+    assert weighed.choice["shares"] == 0
+    assert any(one.get("config", {}).get("shares") for one in weighed.candidates())

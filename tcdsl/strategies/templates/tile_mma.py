@@ -14,7 +14,7 @@ from itertools import islice
 from math import inf, prod
 from typing import Any
 
-from tcdsl.costmodel import gpu_thresholds, tensor_tiles
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.tensor_tiles import HeldOperand, TensorWork
@@ -208,8 +208,8 @@ def _ranked(problem: Problem) -> list[TensorConfig]:
         several += [own for one in firsts.values() for own in in_shares(each[0], one)]
     # Blocks that wait for others start later, so that these come after the same ones without.
     found = sorted([*found, *_fitting(problem, each, several)], key=_seconds_and_products)
-    if not tensor_tiles.SHARES_HAVE_RUN:
-        found.sort(key=lambda one: one[2].shares > 0)
+    # Equal shares are slower where they have been timed, whatever is predicted (docs/trials.md).
+    found.sort(key=lambda one: one[2].shares > 0)
     return [config for *_, config in found]
 
 
