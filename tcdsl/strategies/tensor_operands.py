@@ -296,10 +296,12 @@ def has_whole_atoms(problem: Problem, columns: int) -> bool:
 def odd_lines(problem: Problem) -> tuple[bool, bool]:
     """Return whether lines of boxes are in two of the cache's, of rows' and of columns' operand.
 
-    That is where strides are no multiples of a line.
+    That is where strides are no multiples of a line.  Of half types: others have not been timed.
     """
     axes = axes_of(problem)
     assert axes is not None
+    if not operands_of(problem)[0].dtype.is_half:
+        return False, False
     statement, found = problem.shapes[problem.lead].statement, list[bool]()
     for axis in axes[:2]:
         index = statement.indices[axis[problem.lead]]
