@@ -157,6 +157,18 @@ FORMS: dict[str, Form] = {
         lambda m, n, k: [dense(m, k), dense(k, n), dense(k, n)],
         lambda x, w, v: torch.nn.functional.silu(x @ w) * (x @ v),
     ),
+    "swiglu int8": (
+        "bfloat16(M,K) x, int8(N,K) w, int8(N,K) v, float(N) s, float(N) t) -> (bfloat16(M,N) y) "
+        "{ a(m,n) +=! x(m,k) * (float(w(n,k)) * s(n))  b(m,n) +=! x(m,k) * (float(v(n,k)) * t(n)) "
+        "y(m,n) = float(a(m,n)) * sigmoid(float(a(m,n))) * b(m,n) }",
+        lambda m, n, k: [
+            dense(m, k), small_integers(n, k), small_integers(n, k), scales(n), scales(n)
+        ],
+        lambda x, w, v, s, t: torch.nn.functional.silu(
+            (x @ w.to(x.dtype).T).float() * s
+        ).to(x.dtype)
+        * ((x @ v.to(x.dtype).T).float() * t).to(x.dtype),
+    ),
     "swiglu turned": (
         "bfloat16(M,K) x, bfloat16(N,K) w, bfloat16(N,K) v) -> (bfloat16(M,N) y) "
         "{ a(m,n) +=! x(m,k) * w(n,k)  b(m,n) +=! x(m,k) * v(n,k) "
@@ -232,7 +244,7 @@ def without_rewrites() -> Any:
 
 def with_register_operands(margin: float) -> Any:
     """Return a context in which estimates of operands in registers are *margin* times as good."""
-    return patch.multiple("tcdsl.costmodel.tensor_tiles", HELD_MARGIN=margin, HELD_HAS_RUN=True)
+    return patch.multiple("tcdsl.costmodel.tensor_tiles", HELD_MARGIN=margin)
 
 
 def with_products_apart() -> Any:

@@ -211,6 +211,7 @@ class GpuBackend(Backend[CudaSource]):
         with late_import():
             from tcdsl.schedule.grid_phases import why_not_across_blocks, why_not_at_once
             from tcdsl.schedule.mapping import Mapped, why_not_mapped
+            from tcdsl.schedule.signals import why_not_in_order
             from tcdsl.schedule.stitching import why_not_stitched
             from tcdsl.schedule.synchronisation import why_not_synchronised
 
@@ -220,6 +221,7 @@ class GpuBackend(Backend[CudaSource]):
             reason = (
                 why_not_mapped(mapped)
                 or why_not_stitched(mapped)
+                or why_not_in_order(plan.scop, kernel)
                 or why_not_at_once(mapped, plan.placements, kernel.code.resident_blocks, self.gpu)
                 or why_not_across_blocks(mapped, dependences)
                 or why_not_synchronised(mapped, dependences, plan.placements)

@@ -78,7 +78,8 @@ def _timeline(plan: Plan, kernel: Kernel) -> Timeline | None:
     chosen = chosen_of(problem, made)
     name, acquire = events[EventKind.ACQUIRE]
     around = [loop for loop in loops_around(kernel.tree, name) if loop.kind is LoopKind.SERIAL]
-    steps = prod(loop.extent or 1 for loop in around)  # of all tiles of a block
+    counted = around[-1:] if around[-1].runs_on else around
+    steps = prod(loop.extent or 1 for loop in counted)  # of all tiles of a block
     assert isinstance(chosen.work, Work), "of a GPU"
     share = problem.gpu.multiprocessors / (chosen.work.blocks * steps)
     ((unit, _), *_) = chosen.work.operations

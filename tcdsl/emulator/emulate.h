@@ -46,6 +46,7 @@ void emu_cluster_arrive(const char *file, int line);
 void emu_cluster_wait(const char *file, int line);
 void *emu_cluster_map(const void *p, unsigned rank, const char *file, int line);
 void emu_grid_barrier(int number, int is_last, const char *file, int line);
+void emu_no_signal(const char *file, int line);
 void emu_copy_async(void *to, const void *from, int size, const char *file, int line);
 void emu_copy_wait(const char *file, int line);
 void emu_copy_end_group();

@@ -28,7 +28,7 @@ from tcdsl.codegen.cuda.source import (
 )
 from tcdsl.costmodel.convolutions import Convolution
 from tcdsl.emulator.build import kernel_names
-from tcdsl.emulator.findings import Finding, error_of
+from tcdsl.emulator.findings import Finding, FindingKind, emulation_error, error_of
 from tcdsl.emulator.maps import emulated_map
 from tcdsl.records import dataclass
 from tcdsl.runtime.host_convolutions import convolved, tensors_at
@@ -38,7 +38,7 @@ from tcdsl.runtime.launch import FAULT_WORDS, Fault, load_library
 _WRITABLE, _WRITTEN_BEFORE = 1, 4  # RegionFlags of memory.h
 _PAUSED, _FOUND = 1, 2  # Outcome of state.h
 _SCRATCH_ALIGNMENT = 256
-N_SIZES = 11  # of a launch: see emu_launch
+N_SIZES = 12  # of a launch: see emu_launch
 _POISON = 0xFF  # a NaN, where read as floats
 
 _Array = np.ndarray[Any, Any]
@@ -140,6 +140,9 @@ class EmulatedProgram:
                 self._multiply(launch, values, seed)
             else:
                 self._launch(launch, values, seed)
+        if self.source.has_tickets and _bytes_at(tickets, TICKETS_BYTES).any():
+            what = "tickets are left that are not zero, which the next run would take for its own"
+            raise emulation_error(FindingKind.RACE, source.kernels[-1].name, "", what, "", seed)
         for name, is_written in _used(self.source).items():
             if is_written:
                 memories[name].array[...] = memories[name].view
@@ -229,7 +232,7 @@ def launch_sizes(launch: Launch) -> tuple[int, ...]:
     """Return what ``emu_launch`` is told of *launch*."""
     has_boxes = any(parameter.map is not None for parameter in launch.parameters)
     dims = (*launch.grid, *launch.block, *launch.cluster_dims)
-    return (*dims, int(launch.is_cooperative), int(has_boxes))
+    return (*dims, int(launch.is_cooperative), int(has_boxes), int(launch.is_in_order))
 
 
 def _declare(library: ctypes.CDLL) -> ctypes.CDLL:

@@ -152,6 +152,7 @@ class Loop:
     cluster: int = 1  # of BLOCK loops: how many neighbours run at the same time (pipelines.py)
     # Iterations with all of those of the loops inside get loops of their own (poly/whole_tiles).
     has_whole_tiles: bool = False
+    runs_on: bool = False  # iterations are numbered through those of a block's loops around it
 
     @property
     def has_one_turn(self) -> bool:
@@ -251,6 +252,9 @@ def values_of(scop: Scop, statement: str, loops: Iterable[Loop]) -> isl.Map:
 def time_of(loops: Iterable[Loop], statement: Statement) -> isl.Aff:
     """Return the number of the iteration of *loops*, one inside another, that runs an instance."""
     space = statement.domain.get_space()
+    loops = tuple(loops)
+    if loops and loops[-1].runs_on:
+        return loops[-1].coordinates[statement.name].function(space)
     total = isl.Aff.zero_on_domain(isl.LocalSpace.from_space(space))
     for loop in loops:
         number = loop.coordinates[statement.name].function(space)

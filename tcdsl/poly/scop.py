@@ -168,12 +168,14 @@ class Accumulation(StrEnum):
 
 
 class EventKind(StrEnum):
-    """What a BARRIER does that not all threads of a block meet."""
+    """What a BARRIER does that not all threads of a block meet, or that is about other blocks."""
 
     ACQUIRE = "acquire"  # waits until a stage has been read, and says what is to come there
     AWAIT = "await"  # waits until what was copied to a stage has arrived
     RELEASE = "release"  # a stage has been read
     END = "end"  # waits for products that go on after they were issued
+    SIGNAL = "signal"  # tells another block that what this one has stored is there (signals.py)
+    AWAIT_SIGNAL = "await signal"  # waits for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,7 @@ class Event:
 
     Where stages run on over loops around that of the steps, of which all but the outermost have
     these *extents*, q counts them through: of (n, s), iteration (t, u, k) is q = (t n + u) s + k.
+    A signal's *flag* is a sum of the iterations around it, with these factors, and a number.
     """
 
     kind: EventKind
@@ -190,6 +193,7 @@ class Event:
     lag: int = 0  # of RELEASE: as many iterations' products may still read
     left: int = 0  # and so many products are they
     extents: tuple[int, ...] = ()
+    flag: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from tcdsl.poly.loop_tree import (
     LoopKind,
     Node,
     loops_around,
+    positions_of,
     schedule_of,
     statements_of,
     terms_told,
@@ -31,6 +32,7 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.overlap import why_not_overlapped
 from tcdsl.poly.provenance import why_not_rescaled
 from tcdsl.poly.scop import Scop, Statement
+from tcdsl.poly.signals import is_signalled
 
 CONCURRENT = (LoopKind.PARALLEL, LoopKind.VECTOR, LoopKind.BLOCK)
 
@@ -112,8 +114,8 @@ def _coordinates(scop: Scop, edge: Dependence, loop: Loop) -> tuple[isl.MultiPwA
 def why_not_free_of_races(scop: Scop, dependences: Dependences, tree: Node) -> str | None:
     """Return the first dependence between iterations of a concurrent loop, or None.
 
-    A block runs its iterations of a BLOCK loop in order.  THREAD loops are not judged here: threads
-    may wait for one another (schedule/synchronisation.py).
+    A block runs its iterations of a BLOCK loop in order, and blocks may wait for one another
+    (signals.py).  THREAD loops are not judged here: so may threads (schedule/synchronisation.py).
     """
     position = {name: i for i, name in enumerate(statements_of(tree))}
     paths = {name: loops_around(tree, name) for name in position}
@@ -130,7 +132,11 @@ def why_not_free_of_races(scop: Scop, dependences: Dependences, tree: Node) -> s
             # Lanes accumulate one by one, tensor cores in any order; the rest is at once.
             if loop.kind in (LoopKind.LANES, LoopKind.COLLECTIVE):
                 is_concurrent = not edge.is_relaxed
-            if is_concurrent and not conflicts.is_subset(one):
+            is_left = is_concurrent and not conflicts.is_subset(one)
+            if is_left and loop.kind is LoopKind.BLOCK:
+                ends = edge.source, edge.sink
+                is_left = not is_signalled(scop, tree, ends, conflicts.subtract(one))
+            if is_left:
                 return (
                     f"iterations of the {loop.kind} loop {loop.name} conflict: "
                     f"{conflicts.subtract(one)}"
@@ -162,15 +168,20 @@ def why_not_complete(scop: Scop, tree: Node) -> str | None:
 
 def _runs_once(statement: Statement, path: Sequence[Loop]) -> bool:
     """Return whether the coordinates of *path* together determine the instance."""
-    told = [one for loop in path for one in terms_told(loop.coordinates[statement.name])]
-    if all(
-        are_digits(told, dim) or are_digits(told, dim, _values_of(statement, dim))
+    coordinates = [loop.coordinates[statement.name] for loop in path]
+    told = [one for coordinate in coordinates for one in terms_told(coordinate)]
+    known = {
+        dim
         for dim in range(len(statement.indices))
-    ):
+        if are_digits(told, dim) or are_digits(told, dim, _values_of(statement, dim))
+    }
+    if len(known) == len(statement.indices):
         return True
+    # Loops that tell nothing but dimensions that are known are these dimensions.
+    others = [c for c in coordinates if not positions_of(c) <= known]
     when: isl.Map | None = None
-    for loop in path:
-        aff = loop.coordinates[statement.name].function(statement.domain.get_space())
+    for coordinate in (*map(Coordinate, sorted(known)), *others):
+        aff = coordinate.function(statement.domain.get_space())
         one = isl.Map.from_pw_aff(isl.PwAff.from_aff(aff))
         when = one if when is None else when.flat_range_product(one)
     if when is None:

@@ -21,7 +21,8 @@ meet the same iterations from 0 on without gaps (a stage's uses are told apart b
 every pair of instances with one place is at least S iterations apart.
 
 Where a block has several tiles, one after another, stages run on: q counts the steps of all tiles,
-and the producer is in the next one's while what the last products gave is stored.
+and the producer is in the next one's while what the last products gave is stored.  Where tiles have
+other numbers of steps in a block, the loop over these has q itself (``Loop.runs_on``).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -76,7 +77,13 @@ class Pipeline:
     @property
     def extents(self) -> tuple[int, ...]:
         """The iterations of the loops that stages run on over, but of the outermost."""
-        return tuple(loop.extent or 0 for loop in self.inner[1:])
+        inner = () if self.runs_on else self.inner[1:]
+        return tuple(loop.extent or 0 for loop in inner)
+
+    @property
+    def runs_on(self) -> bool:
+        """Whether the loop over steps has numbers that run on over the loops around it."""
+        return self.path[-1].runs_on
 
 
 def _is_unfinished(mapped: Mapped, name: str) -> bool:
@@ -251,16 +258,33 @@ def _why_not_events(mapped: Mapped, pipeline: Pipeline) -> str | None:
         return "the roles do not meet the same stages"
     if any(event.extents != pipeline.extents for _, event, _ in events.values()):
         return "stages are not counted as they run on"
-    return (
-        _why_not_running_on(domains[0], pipeline)
-        or _why_not_from_zero(domains[0])
-        or why_not_in_clusters(mapped, pipeline.path, domains[0])
-    )
+    count = _why_not_numbered if pipeline.runs_on else _why_not_running_on
+    return count(domains[0], pipeline) or why_not_in_clusters(mapped, pipeline.path, domains[0])
+
+
+def _why_not_numbered(domain: isl.Set, pipeline: Pipeline) -> str | None:
+    """Return why the steps of *domain*, of the iterations, are not in their numbers' order."""
+    first, kind = len(pipeline.path) - pipeline.n_inner, isl.dim_type.set
+    last = domain.dim(kind) - 1
+    domain = domain.reset_tuple_id()
+    if reason := _why_not_from_zero(domain.project_out(kind, first, last - first)):
+        return reason
+    # { [block, number] -> [tile] }
+    tiles = isl.Map.from_range(domain).move_dims(isl.dim_type.in_, 0, isl.dim_type.out, 0, first)
+    number = tiles.dim(isl.dim_type.out) - 1
+    tiles = tiles.move_dims(isl.dim_type.in_, first, isl.dim_type.out, number, 1)
+    space = tiles.get_space().domain()
+    later = isl.Map.lex_lt(space)
+    for dim in range(first):
+        later = later.equate(isl.dim_type.in_, dim, isl.dim_type.out, dim)
+    order = tiles.reverse().apply_range(later).apply_range(tiles)
+    is_in_order = order.is_subset(isl.Map.lex_le(tiles.get_space().range()))
+    return None if tiles.is_single_valued() and is_in_order else "stages are not in their order"
 
 
 def _why_not_running_on(domain: isl.Set, pipeline: Pipeline) -> str | None:
     """Return why *domain*, of the iterations, leaves out stages between two tiles, or None."""
-    last = domain.dim(isl.dim_type.set) - 1
+    last, steps = domain.dim(isl.dim_type.set) - 1, domain
     for loop in reversed(pipeline.inner[1:]):
         ends = domain.fix_val(isl.dim_type.set, last, val((loop.extent or 0) - 1))
         around = domain.project_out(isl.dim_type.set, last, 1)
@@ -269,7 +293,7 @@ def _why_not_running_on(domain: isl.Set, pipeline: Pipeline) -> str | None:
         if reason := _why_not_from_zero(around):
             return reason
         domain, last = around, last - 1
-    return None
+    return _why_not_from_zero(steps)
 
 
 def _why_not_from_zero(domain: isl.Set) -> str | None:

@@ -42,6 +42,7 @@ from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.schedule.fold_slots import slot_bytes_at_most, slot_bytes_of_each
 from tcdsl.schedule.mapping import RANK, Mapped
 from tcdsl.schedule.placement import (
+    FIXED,
     Layout,
     LocalDim,
     Placement,
@@ -204,7 +205,7 @@ class _Kernel:
         if placement.elements() == 1:
             return placement
         fits = placement.elements() * array.dtype.size_bytes <= MAX_PRIVATE_BYTES
-        return placement if fits and self._has_literal_indices(uses, outer, ring) else None
+        return placement if fits and self._has_literal_indices(uses, outer, placement) else None
 
     def _is_lane(self, use: tuple[Statement, Access], dim: int) -> bool:
         """Return whether *use* is a fold's, and *dim* runs over the threads that it folds."""
@@ -237,11 +238,12 @@ class _Kernel:
                 fixed += _below(digits, stride) if stride > 1 and not axis else digits
         return fixed
 
-    def _has_literal_indices(self, uses: Uses, outer: Sequence[Loop], ring: Ring | None) -> bool:
+    def _has_literal_indices(self, uses: Uses, outer: Sequence[Loop], placement: Placement) -> bool:
         """Return whether unrolled loops determine the index, with what is constant."""
+        ring = placement.ring
         for statement, access in uses:
             if _is_operand((statement, access)) or self._has_known_digits(
-                (statement, access), outer
+                (statement, access), outer, placement
             ):
                 continue
             relation = access.relation if ring is None else _in_turn(access.relation, ring)
@@ -269,7 +271,9 @@ class _Kernel:
                 return False
         return True
 
-    def _has_known_digits(self, use: tuple[Statement, Access], outer: Sequence[Loop]) -> bool:
+    def _has_known_digits(
+        self, use: tuple[Statement, Access], outer: Sequence[Loop], placement: Placement
+    ) -> bool:
         """Return whether the digits that such loops have show the same, without isl."""
         statement, access = use
         array = self.scop.arrays[access.array]
@@ -280,7 +284,8 @@ class _Kernel:
             elif loop.kind is LoopKind.THREAD:
                 known += digits_of(loop.coordinates[statement.name], loop.width)
         return all(
-            self._is_lane(use, dim) or is_known(array, dim, use, known) for dim in range(array.rank)
+            own == FIXED or self._is_lane(use, dim) or is_known(array, dim, use, known)
+            for dim, own in enumerate(placement.dims)
         )
 
     def _lifetime(self, uses: Uses) -> Sequence[Loop] | None:

@@ -46,6 +46,7 @@ from tcdsl.schedule.events import barrier_statement, with_event_coordinates
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.pipelines import pipeline_of, why_not_pipelined, with_events
 from tcdsl.schedule.placement import Placements, Ring, Space, is_private
+from tcdsl.schedule.signals import with_signals
 
 
 def _is_together(loop: Loop) -> bool:
@@ -67,8 +68,9 @@ def synchronise(
         mapped = Mapped(scop, tree)
         if (pipeline := pipeline_of(mapped, placements)) is not None:
             tree, events = with_events(mapped, pipeline, number)
+            tree, signals = with_signals(mapped, tree, dependences, placements, number)
             done.append(tree)
-            barriers += events
+            barriers += [*events, *signals]
             continue
         synchroniser = _Synchroniser(
             mapped, cross_thread_dependences(mapped, dependences, placements), number

@@ -4,6 +4,7 @@ A template may be worth while only where it is faster than others.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from math import inf
 from typing import Any
 
@@ -14,17 +15,18 @@ from tcdsl.strategies.template import Template
 from tcdsl.strategies.work import least_work_of, seconds_of, with_accesses
 
 
-def least_seconds(problem: Problem, templates: Iterable[Template[Any]]) -> float:
-    """Return the least time of the likeliest configurations of *templates*; inf if none applies."""
-    found = (_seconds(problem, t) for t in templates if t.why_not(problem) is None)
+def least_seconds(problem: Problem, templates: Iterable[Template[Any]], each: int = 1) -> float:
+    """Return the least time of the likeliest configurations of *templates*; inf if none applies.
+
+    :arg each: how many configurations of a template.
+    """
+    applying = (template for template in templates if template.why_not(problem) is None)
+    found = (
+        seconds_of(problem, template.schedule(problem, config))
+        for template in applying
+        for config in islice(template.space(problem), each)
+    )
     return min(found, default=inf)
-
-
-def _seconds(problem: Problem, template: Template[Any]) -> float:
-    config = next(template.space(problem), None)
-    if config is None:
-        return inf
-    return seconds_of(problem, template.schedule(problem, config))
 
 
 def least_of(

@@ -41,6 +41,7 @@ class Level:
     axis: int = 0
     width: int = 0
     cluster: int = 1
+    runs_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)

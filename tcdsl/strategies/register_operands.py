@@ -69,11 +69,12 @@ from tcdsl.rewrites.scop.computed_factors import (
 )
 from tcdsl.rewrites.scop.recomputation import moved
 from tcdsl.strategies.fragments import At, operand_held, why_no_box
-from tcdsl.strategies.joint_products import Factor
+from tcdsl.strategies.joint_products import Factor, products_of
 from tcdsl.strategies.problem import Problem, own_analysis
 from tcdsl.strategies.sketch import Tensor
 from tcdsl.strategies.tensor_tree import TensorKernel
 from tcdsl.strategies.tile_copies import around_of, in_order, with_producer, with_turns
+from tcdsl.strategies.tile_folds import without_folds
 
 _ZERO_OF_ZEROS = ("fmax", "fmin", "fabs", "relu", "max", "min", "abs")
 OPERAND = "operand"  # of arrays that there are in registers alone
@@ -86,24 +87,27 @@ def is_in_registers(array: str) -> bool:
 
 @own_analysis
 def with_operand(problem: Problem) -> Problem:
-    """Return *problem* with the one computed factor of its lead as an array; as it is if it can't.
+    """Return *problem* with the one computed factor of each product as an array; else as it is.
 
     The array's only writer is a statement of the scop that is in no kernel: the kernel of *problem*
     computes it (:func:`with_register_operand`).
     """
-    if _why_not_operand(problem) is not None:
+    names = products_of(without_folds(problem))
+    if any(_why_not_operand(problem, name) is not None for name in names):
         return problem
-    scop = with_factors(problem.scop, problem.lead, OPERAND)
-    own = scop.by_name[problem.lead]
-    shape = shape_of(scop, own, problem.shapes[problem.lead].roles)
-    before = problem.shapes[problem.lead]
-    shape = replace(shape, lower=before.lower, extents=before.extents, ends=before.ends)
-    return replace(problem, scop=scop, shapes={**problem.shapes, problem.lead: shape})
+    scop, shapes = problem.scop, dict(problem.shapes)
+    for name in names:
+        scop, before = with_factors(scop, name, OPERAND), shapes[name]
+        shape = shape_of(scop, scop.by_name[name], before.roles)
+        shapes[name] = replace(
+            shape, lower=before.lower, extents=before.extents, ends=before.ends
+        )  # fmt: skip
+    return replace(problem, scop=scop, shapes=shapes)
 
 
-def _why_not_operand(problem: Problem) -> str | None:
-    """Return why no factor of the lead of *problem* is computed in registers, or None."""
-    gpu, statement = problem.gpu, problem.shapes[problem.lead].statement
+def _why_not_operand(problem: Problem, name: str) -> str | None:
+    """Return why no factor of the product *name* is computed in registers, or None."""
+    gpu, statement = problem.gpu, problem.shapes[name].statement
     if not (gpu.has(Feature.WARPGROUP_PRODUCTS) and gpu.has(Feature.BULK_COPY)):
         return f"{gpu.arch} multiplies nothing from registers"
     if problem.chunks is not None or (reason := why_not_computed(problem.scop, statement)):
@@ -153,7 +157,7 @@ def is_along(problem: Problem) -> bool:
 
 
 def reads_of(problem: Problem) -> tuple[str, ...]:
-    """Return the arrays that the operand in registers is computed of."""
+    """Return the arrays that the lead's operand in registers is computed of."""
     writer = _writer(problem.scop, problem.shapes[problem.lead].statement)
     return () if writer is None else tuple(read.array for read in writer.reads)
 
@@ -183,7 +187,8 @@ def with_register_operand(kernel: TensorKernel, product: Tensor, factor: Factor)
     read = statement.reads[number]
     around = {lead: tuple(coordinate for coordinate, _ in around_of(kernel, lead))}
     name = f"{array}.tile{number}{lead}"
-    dims = product.row[lead], product.terms[0].term
+    (term_dim,) = (own.term for own in product.terms if own.product == lead)
+    dims = product.row[lead], term_dim
     order = _order(read.subscripts, [statement.indices[dim] for dim in dims])
     cached = cache_read(scop, array, around, Buffer(name, order, is_padded=True), {read.subscripts})
     scop, load = _computed(cached.scop, cached.copy, writer)
@@ -194,7 +199,7 @@ def with_register_operand(kernel: TensorKernel, product: Tensor, factor: Factor)
     kernel = replace(
         kernel, levels={**kernel.levels, cached.copy: operand_held(product.tiles, row, term)}
     )
-    kernel = _with_raw_tile(kernel, product, cached, load)
+    kernel = _with_raw_tile(kernel, (lead, *product.products), cached, load)
     inside = in_order((*kernel.inside, cached.copy), product.products, is_shifted=False)
     return replace(kernel, inside=inside)
 
@@ -288,14 +293,17 @@ def _is_zero_with(value: Expr, load: Load) -> bool:
 
 
 def _with_raw_tile(
-    kernel: TensorKernel, product: Tensor, operand: Cached, load: Load
+    kernel: TensorKernel, products: Sequence[str], operand: Cached, load: Load
 ) -> TensorKernel:
-    """Return *kernel* with a producer's copies of the tiles that *operand* is computed of."""
-    lead = product.products[0]
+    """Return *kernel* with a producer's copies of the tiles that *operand* is computed of.
+
+    :arg products: that which reads it, then all of them.
+    """
+    lead, *every = products
     around = {operand.copy: tuple(map(Coordinate, operand.outer))}
     tile = Buffer(f"{operand.array}.raw", is_padded=True)
     cached = cache_read(kernel.scop, load.tensor, around, tile, {load.subscripts})
     copy = replace(cached.scop.by_name[cached.copy], role=PRODUCER)
     own = (copy if s.name == copy.name else s for s in cached.scop.statements)
     kernel = replace(kernel, scop=cached.scop.with_statements(tuple(own)))
-    return with_producer(kernel, cached, cached.sizes, lead, product.products)
+    return with_producer(kernel, cached, cached.sizes, lead, every)

@@ -26,6 +26,7 @@ from tcdsl.rewrites.scop.rfactor import (
 from tcdsl.schedule.nesting import Nester, Piece, Remaining
 from tcdsl.schedule.plan import DEFAULT_CODE, Code
 from tcdsl.strategies.blocking import Panels
+from tcdsl.strategies.equal_shares import Shares
 from tcdsl.strategies.fragments import WarpTiles
 
 VECTOR_BYTES = chip.VECTOR_BYTES
@@ -152,6 +153,7 @@ class Tensor:
     the steps of each follow those of the one before it.  Columns *in_planes* have parts in memory.
     The blocks of a *cluster* have neighbouring tiles of rows and columns, and copy what several of
     them read once, a part each, to all of these.  The operand of rows may be *in_registers*.
+    Blocks with *shares* have as many steps each, of whatever tiles.
     """
 
     row: Axis
@@ -168,6 +170,7 @@ class Tensor:
     in_planes: bool = False
     cluster: tuple[int, int] = (1, 1)
     in_registers: bool = False
+    shares: Shares | None = None
 
     @property
     def products(self) -> tuple[str, ...]:

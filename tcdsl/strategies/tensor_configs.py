@@ -13,6 +13,7 @@ from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Feature
 from tcdsl.records import dataclass
 from tcdsl.schedule.stitching import MAX_TICKETS
+from tcdsl.strategies.equal_shares import Shares, shares_of
 from tcdsl.strategies.fragments import WarpTiles, swath_in_turn
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.tensor_operands import (
@@ -57,6 +58,8 @@ SWATH = 8
 SWATH_FROM_MEMORY = gpu_thresholds.SWATH_FROM_MEMORY
 CLUSTERS = ((2, 1), (1, 2), (2, 2))  # blocks along rows and columns
 LEAST_STEPS = 4  # of a block that shares sums
+SHARES_EACH = (1, 2)  # blocks of a multiprocessor that have equal shares of all steps
+CACHE_SHARE = 0.75  # of the second-level cache, for the operands of these
 THREADS, BOXES = "threads", "boxes"  # who brings operands
 STAGES = (2, 3, 4)
 
@@ -92,6 +95,7 @@ class TensorConfig(ProductConfig):
     cluster_rows: int = 1
     cluster_columns: int = 1
     in_registers: bool = False  # rows' operand is computed there (register_operands.py)
+    shares: int = 0  # blocks with as many steps each, whatever tiles these are of (equal_shares.py)
 
     @property
     def cluster(self) -> tuple[int, int]:
@@ -185,6 +189,37 @@ def in_chunks(problem: Problem, configs: Iterable[TensorConfig]) -> Iterator[Ten
                 yield replace(own, is_finished=True)
 
 
+def in_shares(problem: Problem, config: TensorConfig) -> Iterator[TensorConfig]:
+    """Yield *config* with blocks that have equal shares of all steps, where tiles leave some idle.
+
+    One or two blocks for each multiprocessor.  They read the same panels at different times, so
+    that these must be in the second-level cache.
+    """
+    axes = axes_of(problem)
+    assert axes is not None
+    is_plain = config.loader == BOXES and config.chunks == 1 and not config.is_persistent
+    is_apart = axes[3] or _count_cut(problem) > 2 or any(map(problem.is_open, problem.group.axes))
+    if not is_plain or is_apart or is_in_parts(problem) or in_registers(problem):
+        return
+    if any(problem.lower(axis) for axis in axes[:2]) or not _is_in_cache(problem):
+        return
+    for each in SHARES_EACH:
+        blocks = each * problem.gpu.multiprocessors
+        own = replace(config, shares=blocks, swath=1)
+        shares = equal_shares(problem, own)
+        assert shares is not None
+        warps = config.warp_rows * config.warp_columns
+        has_remainder = count_tiles(problem, config) % blocks != 0
+        if has_remainder and shares.each >= LEAST_STEPS and shares.blocks * warps <= MAX_TICKETS:
+            yield own
+
+
+def _is_in_cache(problem: Problem) -> bool:
+    """Return whether the second-level cache has room for both operands."""
+    sizes = (array.size_bytes() or 0 for array in operands_of(problem))
+    return sum(sizes) <= problem.gpu.l2_bytes * CACHE_SHARE
+
+
 def chunk_of(problem: Problem, config: TensorConfig) -> int:
     """Return how many terms a block has: whole steps, all of them where none are shared."""
     axes = axes_of(problem)
@@ -254,7 +289,18 @@ def _count_cut(problem: Problem) -> int:
     return sum(problem.extent(axis) > 1 for axis in problem.parallel)
 
 
+def equal_shares(problem: Problem, config: TensorConfig) -> Shares | None:
+    """Return the shares of the blocks of *config*, None where these have whole tiles or chunks."""
+    if not config.shares:
+        return None
+    rows, columns = _tiles_along(problem, config)
+    steps = -(-chunk_of(problem, config) // config.step)
+    return shares_of(config.shares, (rows, columns), steps, config.tiles.block, config.step)
+
+
 def count_blocks(problem: Problem, config: TensorConfig) -> int:
+    if (shares := equal_shares(problem, config)) is not None:
+        return shares.blocks
     if config.is_persistent:
         return config.swath * _tiles_along(problem, config)[1]
     return count_tiles(problem, config) * config.chunks

@@ -27,10 +27,12 @@ from tcdsl.poly.loop_tree import (
     LoopKind,
 )
 from tcdsl.poly.scop import Accumulation, Scop
+from tcdsl.rewrites.scop.caching import coordinate_expression
 from tcdsl.rewrites.scop.padding import Spans, padded
 from tcdsl.rewrites.scop.rfactor import Partial, coordinate_name, initialisation, rfactor
 from tcdsl.schedule.fusion import textual
 from tcdsl.strategies.assembly import Assembly, Chunk
+from tcdsl.strategies.equal_shares import Place, in_parts, outer_loops, step_loop
 from tcdsl.strategies.fragments import (
     At,
     Level,
@@ -73,10 +75,11 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     whole, members = problem, problem.group.members
     problem, folds = _in_parts(problem, product)
     lead, tiles = product.products[0], product.tiles
-    scop, left = _in_chunks(problem, product) if product.chunk else (problem.scop, ())
+    is_cut = product.chunk or product.shares is not None
+    scop, left = _in_chunks(problem, product) if is_cut else (problem.scop, ())
     levels: dict[str, list[Level]] = {}
     inits, after = list[str](), [name for name in members if name not in product.products]
-    outer = _blocks(problem, product)
+    outer = [] if product.shares is not None else _blocks(problem, product)
     for terms in product.terms:
         scop, init, store, own = _accumulated(scop, problem, product, terms)
         outer = [_with(scop, loop, terms.product, (init, store)) for loop in outer]
@@ -92,7 +95,24 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     outer.sort(key=lambda loop: loop[lead].kind is not LoopKind.BLOCK)
     steps = _steps(problem, product)
     stores, last = textual(scop, after), tuple[tuple[str, ...], ...]()
-    if product.is_finished:
+    nests: tuple[tuple[str, ...], ...] = (stores,)
+    if product.shares is not None:
+        begin, fold_, end = left
+        for name in left:
+            levels[name] = held(tiles, *_at(scop, name, _names(problem, product)[:2]))
+        for name in (*stores[:1], fold_):
+            scop = _in_whole_tiles(scop, problem, product, name)
+        places = _places(scop, problem, product, (*inits, *stores[:1], *left))
+        scop = in_parts(scop, product.shares, places, (*inits, begin, fold_), stores[0])
+        share = places[fold_].share
+        assert share is not None
+        places[fold_] = replace(places[fold_], share=None)  # whosever it is, the owner adds it
+        outer = outer_loops(product.shares, places)
+        steps = {lead: step_loop(product.shares, places[lead])}
+        of_parts = Level(LoopKind.SERIAL, Coordinate(share), product.shares.blocks)
+        levels[fold_].insert(0, of_parts)
+        nests, left = (stores[:1], (begin,), (fold_,), (end, *stores[1:])), ()
+    elif product.is_finished:
         *around, chunks = outer
         outer = [*(_with(scop, loop, lead, left) for loop in around), chunks]
         for name in left:
@@ -102,6 +122,7 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
         at = scop.by_name[fold_].indices.index(chunk)
         levels[fold_].insert(0, Level(LoopKind.SERIAL, Coordinate(at), chunks[lead].extent))
         last, left, stores = ((begin,), (fold_,), (end, *stores[1:])), (), stores[:1]
+        nests = (stores,)
         scop = _with_whole_rows(scop, problem, product, (*stores, fold_))
     elif product.chunk:
         scop = _with_whole_rows(scop, problem, product, stores[:1])
@@ -109,7 +130,7 @@ def tensor_kernel(problem: Problem, sketch: Sketch, product: Tensor) -> TensorKe
     begun = (*inits, *(fold.init for fold in folds))
     kernel = TensorKernel(
         scop, lead, tuple(outer), steps, tuple((name,) for name in begun), product.products,
-        (stores, *((fold.store,) for fold in folds)), levels, (),
+        (*nests, *((fold.store,) for fold in folds)), levels, (),
         product.stages if product.boxes else 1, sketch.why, left, sketch.template, sketch.config,
         sketch.code, last,
     )  # fmt: skip
@@ -257,18 +278,45 @@ def _in_chunks(problem: Problem, product: Tensor) -> tuple[Scop, tuple[str, ...]
     assert statement.reduction is not None, "it is a sum of products"
     init, left = initialisation(scop, statement), []
     is_wider = scop.arrays[statement.write.array].dtype != statement.reduction.dtype
-    if is_wider or product.is_finished:
+    if is_wider or product.is_finished or product.shares is not None:
         # The chunks' sums are added in the reduction's type, and rounded once.
         scop = rfactor(scop, lead, ())
         init, store = (s for s in scop.statements if s.name not in problem.scop.by_name)
         left.append(store.name)
-    count, step = _chunks(problem, product), product.tiles.step
-    run, mod = (step, count) if _is_dealt(problem, product) else (product.chunk, 0)
-    term = product.terms[0].term
-    chunks = Partial(statement.indices[term], 0, run, mod, count, False)
-    done = rfactor(scop, lead, [chunks])
+    done = rfactor(scop, lead, [_parts(problem, product)])
     _, fold = (s for s in done.statements if s.name not in scop.by_name)
     return done, textual(done, [*([init.name] if init else []), fold.name, *left])
+
+
+def _parts(problem: Problem, product: Tensor) -> Partial:
+    """Return which of the blocks that have terms of a tile has one."""
+    term, indices = product.terms[0].term, problem.shapes[problem.lead].statement.indices
+    if (shares := product.shares) is not None:
+        lead = problem.lead
+        share = shares.share(Place(product.row[lead], product.column[lead], term))
+        function = coordinate_expression(share, indices)
+        return Partial(indices[term], 0, 1, 0, shares.blocks, False, function)
+    count, step = _chunks(problem, product), product.tiles.step
+    run, mod = (step, count) if _is_dealt(problem, product) else (product.chunk, 0)
+    return Partial(indices[term], 0, run, mod, count, False)
+
+
+def _places(
+    scop: Scop, problem: Problem, product: Tensor, names: Sequence[str]
+) -> dict[str, Place]:
+    """Return where members have rows, columns and terms; and *names*, statements of these."""
+    lead, term = problem.lead, product.terms[0].term
+    rows, columns = (shared_axis(problem, axis) for axis in (product.row, product.column))
+    found = {
+        name: Place(rows[name], columns[name], term if name == lead else None)
+        for name in problem.group.members
+    }
+    row, column, _ = _names(problem, product)
+    part = coordinate_name(problem.scop.by_name[lead], 0, is_lane=False)
+    for name in names:
+        at = {index: dim for dim, index in enumerate(scop.by_name[name].indices)}
+        found[name] = Place(at[row], at[column], None, at.get(part))
+    return found
 
 
 def _chunks(problem: Problem, product: Tensor) -> int:
@@ -335,6 +383,15 @@ def _padded(scop: Scop, problem: Problem, product: Tensor, own: Terms) -> Scop:
         terms = dict.fromkeys(terms, (0, count * product.tiles.step))
     found = padded(scop, name, {**rows, **columns}, terms)
     assert found is not None, "the template asks first"
+    return found
+
+
+def _in_whole_tiles(scop: Scop, problem: Problem, product: Tensor, name: str) -> Scop:
+    """Return *scop* with whole tiles of what *name* stores of parts' sums, or adds up."""
+    axes = zip((product.row, product.column), product.tiles.block, strict=True)
+    spans = [_spans(problem, problem.lead, axis[problem.lead], size) for axis, size in axes]
+    found = padded(scop, name, {**spans[0], **spans[1]})
+    assert found is not None, "as the accumulators are"
     return found
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 
 from tcdsl.costmodel.chip import Feature
-from tcdsl.costmodel.locality import array_strides, coefficient_of
+from tcdsl.costmodel.locality import array_strides, coefficient_of, stride_divisors
 from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, Operator, walk
 from tcdsl.poly.isl_utils import divisor_of
 from tcdsl.poly.parallelism import Role
@@ -290,6 +290,26 @@ def has_whole_atoms(problem: Problem, columns: int) -> bool:
     read = next(read for read in statement.reads if has_index(read, index))
     size_bytes = columns * problem.scop.arrays[read.array].dtype.size_bytes
     return read.subscripts[-1] != Index(index) or size_bytes % BOX_BYTES_A_LINE == 0
+
+
+@analysis
+def odd_lines(problem: Problem) -> tuple[bool, bool]:
+    """Return whether lines of boxes are in two of the cache's, of rows' and of columns' operand.
+
+    That is where strides are no multiples of a line.  Of half types: others have not been timed.
+    """
+    axes = axes_of(problem)
+    assert axes is not None
+    if not operands_of(problem)[0].dtype.is_half:
+        return False, False
+    statement, found = problem.shapes[problem.lead].statement, list[bool]()
+    for axis in axes[:2]:
+        index = statement.indices[axis[problem.lead]]
+        read = next(read for read in statement.reads if has_index(read, index))
+        array = problem.scop.arrays[read.array]
+        *strides, _ = stride_divisors(array)
+        found.append(any(n * array.dtype.size_bytes % BOX_BYTES_A_LINE for n in strides))
+    return found[0], found[1]
 
 
 def step_of(problem: Problem) -> int:

@@ -78,8 +78,10 @@ def _loop(levels: Mapping[str, Level], body: Node, nester: Nester) -> Loop:
     coordinates: Mapping[str, AnyCoordinate] = {n: own.coordinate for n, own in levels.items()}
     extent = max(own.extent for own in levels.values())
     name = nester.fresh_name(str(level.kind))
-    width, cluster = level.width, level.cluster
-    return Loop(name, coordinates, level.kind, body, extent, 0, level.axis, width, cluster)
+    return Loop(
+        name, coordinates, level.kind, body, extent, 0, level.axis, level.width, level.cluster,
+        level.runs_on,
+    )  # fmt: skip
 
 
 def _last(body: Node, chunks: Level, nester: Nester) -> Loop:

@@ -25,7 +25,9 @@ def with_copy(kernel: TensorKernel, product: Tensor, factor: Factor) -> TensorKe
         for name, _ in factor.uses
     }
     only = {kernel.scop.by_name[name].reads[n].subscripts for name, n in factor.uses}
-    tile = Buffer(f"{array}.tile{number}{lead}", is_padded=True)
+    blocks, turns = _blocks_and_turns(kernel)
+    told = range(len(blocks), len(blocks) + len(turns)) if kernel.step[lead].runs_on else ()
+    tile = Buffer(f"{array}.tile{number}{lead}", is_padded=True, told=told)
     cached = cache_read(kernel.scop, array, around, tile, only)
     if product.boxes:
         copy = replace(cached.scop.by_name[cached.copy], role=PRODUCER)
@@ -68,6 +70,9 @@ def around_of(
     own = [(loop[name].coordinate, loop[name].extent) for loop in blocks]
     if not turns:
         return [*own, (step.coordinate, step.extent)]
+    if step.runs_on:
+        around = [(loop[name].coordinate, loop[name].extent) for loop in turns]
+        return [*own, *around, (step.coordinate, step.extent)]
     digits, count = [(1, step.coordinate)], step.extent
     for turn in (loop[name] for loop in reversed(turns)):
         digits.insert(0, (count, turn.coordinate))
@@ -113,6 +118,14 @@ def with_turns(kernel: TensorKernel, done: Cached | Packed, lead: str) -> Tensor
         {**loop, done.copy: along(loop[lead], done.outer[depth])}
         for depth, loop in enumerate(blocks)
     ]
+    if step.runs_on:
+        *before, time = done.outer
+        outer += [
+            {**loop, done.copy: along(loop[lead], place)}
+            for loop, place in zip(turns, before[len(blocks) :], strict=True)
+        ]
+        steps = {**kernel.step, done.copy: along(step, time)}
+        return replace(kernel, outer=tuple(outer), step=steps)
     time, count = done.outer[len(blocks)], step.extent
     own = Coordinate(time, 0, 1, count if turns else 0)
     for number, loop in enumerate(reversed(turns), 1):

@@ -35,6 +35,11 @@ FORMS = {
         f"bfloat16(M,K) x, int8(N,K) w, float(N) s, float(N) c) {Y}"
         " { t(m,n) +=! x(m,k) * (float(w(n,k)) * s(n))  y(m,n) = relu(t(m,n) + c(n))"
     ),
+    "gated": (
+        f"bfloat16(M,K) x, int8(N,K) w, int8(N,K) v, float(N) s, float(N) t) {Y}"
+        " { a(m,n) +=! x(m,k) * (float(w(n,k)) * s(n))  b(m,n) +=! x(m,k) * (float(v(n,k)) * t(n))"
+        "  y(m,n) = float(a(m,n)) * sigmoid(float(a(m,n))) * b(m,n)"
+    ),
 }  # fmt: skip
 # Of a form, sizes that end within tiles, and within steps.
 CASES: list[tuple[str, Shapes]] = [
@@ -51,6 +56,7 @@ CASES: list[tuple[str, Shapes]] = [
     ("cast", [(70, 136), (80, 136)]),
     ("batches", [(2, 70, 144), (2, 80, 144)]),
     ("bias after it", [(40, 160), (72, 160), (72,), (72,)]),
+    ("gated", [(70, 272), (136, 272), (136, 272), (136,), (136,)]),
 ]
 
 

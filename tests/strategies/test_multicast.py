@@ -280,6 +280,14 @@ def test_open_rows_have_no_clusters() -> None:
     assert set(clusters_of(fixed)) >= {(1, 1), (2, 1), (1, 2)}
 
 
+def test_rows_that_are_in_more_lines_of_the_cache_have_clusters() -> None:
+    """Boxes of rows of 3200 and 6000 bytes: five sectors for four, which come once for both."""
+    for sizes, blocks in (((2000, 3000, 1600), 2), ((2048, 2048, 2048), 1)):
+        source, shapes = program_of("nn", sizes)
+        (weighed,) = planned(source, *shapes).done.plan.weighed
+        assert weighed.choice["cluster_rows"] * weighed.choice["cluster_columns"] == blocks
+
+
 def test_clusters_come_after_the_same_tiles_without() -> None:
     """They are for whoever asks, or measures: see docs/trials.md."""
     for sizes in ((1024, 1024, 1024), (4096, 4096, 4096)):

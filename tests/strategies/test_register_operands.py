@@ -29,7 +29,6 @@ BY_DEFAULT = 4  # of these cases
 def _wherever_possible(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operands are in registers wherever they may be, whatever the size."""
     monkeypatch.setattr("tcdsl.costmodel.tensor_tiles.HELD_MARGIN", 1e3)
-    monkeypatch.setattr("tcdsl.costmodel.tensor_tiles.HELD_HAS_RUN", True)
     monkeypatch.setattr(tile_mma, "least_seconds", lambda *_: inf)
     monkeypatch.setattr(tile_mma, "MIN_WORK", 1)
 
@@ -138,9 +137,6 @@ def test_where_it_is_not_possible(source: str, shapes: Shapes) -> None:
 def test_it_is_taken_where_it_is_surely_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights are read once, at half of bfloat16's bytes; large products have them stored first."""
     monkeypatch.undo()
-    few_by_default = planned(source_of("int8"), (16, 4096), (4096, 4096), (4096,))
-    assert not in_registers(few_by_default)  # until these kernels have run on a GPU
-    monkeypatch.setattr("tcdsl.costmodel.tensor_tiles.HELD_HAS_RUN", True)
     few = planned(source_of("int8"), (16, 4096), (4096, 4096), (4096,))
     many = planned(source_of("int8"), (8192, 4096), (4096, 4096), (4096,))
     assert in_registers(few) and not in_registers(many)

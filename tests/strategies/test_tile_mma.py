@@ -124,7 +124,7 @@ def asked(unit: Any, config: Mapping[str, Any]) -> Options:
     """Return the options that ask for *config* for the first kernel of *unit*."""
     plain = {
         "loader": "threads", "swath": 1, "chunks": 1, "is_persistent": False, "is_finished": False,
-        "cluster_rows": 1, "cluster_columns": 1,
+        "cluster_rows": 1, "cluster_columns": 1, "shares": 0,
     }  # fmt: skip
     return Options(choices=choices_of(kernel_of(unit), "tile_mma", {**plain, **config}))
 
@@ -257,7 +257,7 @@ def sharing(unit: Any, config: Mapping[str, Any]) -> Options:
     """Return the options that ask for *config* for the product of *unit*, sums of chunks apart."""
     plain = {
         "loader": "threads", "swath": 1, "is_persistent": False, "is_finished": False,
-        "cluster_rows": 1, "cluster_columns": 1,
+        "cluster_rows": 1, "cluster_columns": 1, "shares": 0,
     }  # fmt: skip
     return Options(choices=choices_of(kernel_of(unit), "tile_mma", {**plain, **config}))
 

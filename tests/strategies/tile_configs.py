@@ -31,6 +31,7 @@ def tiles(shape: tuple[int, int, int, int], **others: Any) -> dict[str, Any]:
         "rows": rows, "columns": columns, "warp_rows": warp_rows, "warp_columns": warp_columns,
         "step": 64, "stages": 3, "together": 4, "loader": "threads", "swath": 1, "chunks": 1,
         "is_persistent": False, "is_finished": False, "cluster_rows": 1, "cluster_columns": 1,
+        "shares": 0,
         **others,
     }  # fmt: skip
 

@@ -22,7 +22,9 @@ from tcdsl.codegen.ast.build import (
     as_factor,
     binary,
     call,
+    chain,
     code,
+    paren,
     simplified,
     substituted,
     template,
@@ -43,10 +45,12 @@ from tcdsl.poly.isl_utils import Extent, greatest
 from tcdsl.poly.loop_tree import Coordinate, Loop
 from tcdsl.poly.scop import Accumulation, Array, BulkCopy, EventKind, Scop, Statement
 from tcdsl.schedule.multicast import share_of
+from tcdsl.schedule.signals import warps_of
 
 LINE_BYTES = 128  # of one line of a box, and of an atom: see device/cuda/wgmma.cuh
 BARRIERS = "w_barriers"
 BARRIER_BYTES = 8
+_SIGNALS = {EventKind.SIGNAL: "tc_signal", EventKind.AWAIT_SIGNAL: "tc_await_signal"}
 
 
 def tensor_map(scop: Scop, copy: Statement, sizes: Sequence[str], parts: int = 1) -> TensorMap:
@@ -181,12 +185,27 @@ def _indices(first: CudaStatementPrinter, array: Array) -> list[Code]:
     ]
 
 
+def _sum(factors: Sequence[int], values: Sequence[Code]) -> Code:
+    """Return the sum of *values*, each added, taken off or left out, and a number."""
+    *of_values, constant = factors
+    pairs = list(zip(of_values, values, strict=True))
+    total = chain("+", [constant, *(value for factor, value in pairs if factor == 1)])
+    for factor, value in pairs:
+        assert factor in (-1, 0, 1), "schedule/signals.py"
+        total = binary(total, "-", paren(value)) if factor == -1 else total
+    return simplified(total)
+
+
 def event_nodes(printer: CudaStatementPrinter, sums: Sequence[str]) -> list[Node]:
     """Return the event of *printer*; products in flight add to *sums*."""
     event = printer.statement.event
     assert event is not None
     if event.kind is EventKind.END:
         return [Evaluate(call("tc_end_products", one)) for one in sums]
+    if event.kind in _SIGNALS:
+        flags, warps = Name(printer.names.of("ticket", "tickets")), warps_of(printer.mapped)
+        flag = _sum(event.flag, printer.leaf.iterators)
+        return [Evaluate(template(_SIGNALS[event.kind], [warps], flags, flag))]
     use, *inner = printer.leaf.iterators[-1 - len(event.extents) :]
     for extent, iterator in zip(event.extents, inner, strict=True):
         use = binary(binary(extent, "*", as_factor(use)), "+", as_factor(iterator))

@@ -45,6 +45,7 @@ from tcdsl.schedule.mapping import Dim3, Mapped
 from tcdsl.schedule.pipelines import pipeline_of
 from tcdsl.schedule.placement import Layout, Placement, Space, accesses_of, is_private
 from tcdsl.schedule.plan import Kernel, arrays_of
+from tcdsl.schedule.signals import signal_count
 
 VECTOR_BYTES = chip.VECTOR_BYTES  # and what arrays are aligned to if nothing else is known
 ATOM_BYTES = 1024  # see device/cuda/wgmma.cuh
@@ -153,6 +154,7 @@ class KernelText:
                 SharedCount(own.each, own.most, extent_counts(own.values, sizes))
                 for own in self.taken.values()
             ),
+            signal_count(self.scop, self.kernel.tree) > 0,
         )  # fmt: skip
 
     @property

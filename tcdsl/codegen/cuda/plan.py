@@ -16,6 +16,7 @@ from tcdsl.poly.scop import Array, Storage
 from tcdsl.schedule.grid_phases import has_phases
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.plan import Kernel, Plan, arrays_of
+from tcdsl.schedule.signals import signal_count
 from tcdsl.schedule.stitching import last_loop, ticket_count
 from tcdsl.strategies.library_kernels import product_of
 
@@ -65,7 +66,9 @@ class PlanText:
         sizes = {
             kernel.name: _TICKET_BYTES * self._ticket_count(kernel)
             for kernel in self.plan.kernels
-            if last_loop(kernel.tree) or has_phases(self.scop, kernel.tree)
+            if last_loop(kernel.tree)
+            or has_phases(self.scop, kernel.tree)
+            or signal_count(self.scop, kernel.tree)
         }
         ends = list(accumulate(sizes.values()))
         if not ends or ends[-1] > TICKETS_BYTES:
@@ -77,6 +80,8 @@ class PlanText:
     def _ticket_count(self, kernel: Kernel) -> int:
         if has_phases(self.scop, kernel.tree):
             return _GRID_TICKETS
+        if flags := signal_count(self.scop, kernel.tree):
+            return flags
         return ticket_count(Mapped(self.scop, kernel.tree))
 
     def _scratch(self) -> tuple[dict[str, int], int]:

@@ -138,6 +138,7 @@ class Launch:
     counts: tuple[Counts, Counts, Counts] = ((), (), ())  # of blocks, where sizes are open
     is_cooperative: bool = False  # all blocks are there at once, for barriers of all
     shared_counts: tuple[SharedCount, ...] = ()  # of arrays that take less at lesser sizes
+    is_in_order: bool = False  # blocks wait for signals of others, which have lesser numbers
 
     def at(self, integers: Sequence[int], places: Mapping[int, int] = NOWHERE) -> "Launch":
         """Return the launch at the open sizes among *integers*: without idle blocks and arrays.
@@ -209,6 +210,7 @@ class Launch:
             "counts": [[count.to_json() for count in counts] for counts in self.counts],
             "is_cooperative": self.is_cooperative,
             "shared_counts": [count.to_json() for count in self.shared_counts],
+            "is_in_order": self.is_in_order,
         }
 
     @classmethod
@@ -227,6 +229,7 @@ class Launch:
             _counts(data.get("counts", ((), (), ()))),
             bool(data.get("is_cooperative", False)),
             tuple(map(SharedCount.from_json, data.get("shared_counts", ()))),
+            bool(data.get("is_in_order", False)),
         )
 
     def described(self) -> dict[str, Any]:

@@ -34,6 +34,14 @@ EMU_LOCAL void emu_grid_barrier(int number, int is_last, const char *file, int l
   leave(ENDED);
 }
 
+/* Where blocks wait for signals, they run in the order of their numbers: whoever has not signalled
+ * by now starts later, or never does. */
+EMU_LOCAL void emu_no_signal(const char *file, int line) {
+  current->site = {file, line, EMU_CALLER};
+  fail(DEADLOCK, current->site, "deadlock: this thread waits for a signal that no block before its "
+       "own has given");
+}
+
 static bool is_at_grid_barrier() {
   return launch.is_cooperative && own->at_grid_barrier == launch.n_threads;
 }

@@ -1,6 +1,7 @@
 /* The emulator's runtime: launches, blocks, and threads as fibres; linked with the kernels' object.
  *
- * The blocks of a launch run one after the other, in a shuffled order.  The threads of a block run
+ * The blocks of a launch run one after the other, in a shuffled order, or in that of their numbers
+ * where some wait for signals of others.  The threads of a block run
  * in a shuffled order too, each until it waits at a barrier or for other lanes of its warp.
  * Clusters run one after the other likewise, the blocks of one in turns, each until all its threads
  * wait.  The blocks of a cooperative launch run until each waits for all others (grid.h).  Every
@@ -264,7 +265,7 @@ static bool make_dynamic_shared(uint64_t bytes) {
 }
 
 /* Start kernel number *kernel*; *sizes* are those of the grid, of a block, and of a cluster, and
- * whether the launch is cooperative. */
+ * whether the launch is cooperative, has boxes, and blocks that wait for signals. */
 EMU_API int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shared_bytes,
                            const uint64_t *arguments, uint32_t n_arguments) {
   if (n_arguments > MAX_VALUES) abort();
@@ -276,6 +277,7 @@ EMU_API int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shar
   launch.cluster = sizes[6] * sizes[7] * sizes[8];
   launch.is_cooperative = sizes[9];
   launch.has_boxes = sizes[10];
+  launch.is_in_order = sizes[11];
   memset(&finding, 0, sizeof finding);
   outcome = ENDED;
   current = paused = nullptr;
@@ -293,6 +295,7 @@ EMU_API int32_t emu_launch(uint32_t kernel, const uint32_t *sizes, uint64_t shar
   if (!make_dynamic_shared(shared_bytes)) return FOUND;
   cluster_order = (uint32_t *)launch_memory(n_clusters() * sizeof(uint32_t));
   shuffle(cluster_order, n_clusters());
+  for (uint32_t i = 0; launch.is_in_order && i < n_clusters(); ++i) cluster_order[i] = i;
   clusters_done = 0;
   start_grid();
   return emu_resume();

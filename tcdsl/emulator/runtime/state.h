@@ -44,6 +44,7 @@ struct Launch {
   uint32_t cluster;                      /* ... and how many these are */
   bool has_boxes;                        /* copies of them arrive at barriers in phases */
   bool is_cooperative;                   /* all blocks are there at once, and may wait for all */
+  bool is_in_order;                      /* blocks wait for others, of lesser numbers */
 };
 
 enum State : uint8_t { READY, AT_BARRIER, AT_EXCHANGE, AT_CLUSTER_BARRIER, AT_GRID_BARRIER, AT_PHASE, DONE };

@@ -65,21 +65,27 @@ class Buffer:
 
     *order*: of the array's dimensions in the tile, outermost first; as in the array if empty.
     *is_padded*: it has all of the box, zeros where the array has no element.
+    *told*: outer coordinates that the others tell, so that it has no dimension for them.
     """
 
     name: str
     order: Sequence[int] = ()
     is_padded: bool = False
+    told: Collection[int] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Move:
-    """The *box* of the array *source* is in *tile*, its dimensions in *order*."""
+    """The *box* of the array *source* is in *tile*, its dimensions in *order*.
+
+    *kept*: the outer coordinates that the tile has dimensions for.
+    """
 
     source: Array
     tile: Array
     box: Box
     order: Sequence[int]
+    kept: Sequence[int]
 
 
 def why_not_cached(
@@ -126,10 +132,12 @@ def cache_read(
     statements = [scop.by_name[reader] for reader in outer]
     iterations = _iterations(statements, outer)
     order = into.order or range(len(box.sizes))
+    kept = [d for d in range(iterations.dim(isl.dim_type.set)) if d not in into.told]
     tile = _tile(scop, scop.arrays[array], iterations, [box.sizes[d] for d in order], into.name)
+    tile = _without(tile, into.told)
     assert into.name not in scop.arrays, f"there is an array {into.name} already"
     wide = replace(scop, arrays={**scop.arrays, into.name: tile})
-    move = _Move(scop.arrays[array], tile, box, order)
+    move = _Move(scop.arrays[array], tile, box, order, kept)
     first = min(statements, key=lambda statement: scop.position(statement.name))
     copy = _copy(wide, move, iterations, first)
     if into.is_padded:
@@ -192,6 +200,12 @@ def _tile(scop: Scop, array: Array, iterations: isl.Set, sizes: Sequence[int], n
     return Array(name, array.dtype, origin, shape, Storage.SCRATCH)
 
 
+def _without(array: Array, dims: Collection[int]) -> Array:
+    kept = [dim for dim in range(array.rank) if dim not in dims]
+    origin, shape = ([of[dim] for dim in kept] for of in (array.origin, array.shape))
+    return replace(array, origin=tuple(origin), shape=tuple(shape))
+
+
 def _copy(scop: Scop, move: _Move, iterations: isl.Set, reader: Statement) -> Statement:
     """Return ``tile[o, e] = array[offset(o) + e]``, wherever that element exists."""
     array, box = move.source, move.box
@@ -211,7 +225,8 @@ def _copy(scop: Scop, move: _Move, iterations: isl.Set, reader: Statement) -> St
     everything = access(builder, array.name, subscripts, scop.arrays, domain).relation
     inside = elements_in(array, everything.get_space().range())
     domain = everything.intersect_range(inside).domain().coalesce()
-    at = tuple(map(Index, (*outer, *(elements[dim] for dim in move.order))))
+    around = (outer[dim] for dim in move.kept)
+    at = tuple(map(Index, (*around, *(elements[dim] for dim in move.order))))
     target, value = Load(move.tile.name, at, move.tile.dtype), element(array, subscripts)
     return assignment(scop, domain, (*outer, *elements), target, value, reader)
 
@@ -264,7 +279,8 @@ def _reading(
             else _plain(builder, _distance(s, _aff_expression(offset, values)), statement, size)
             for s, offset, size in zip(node.subscripts, box.offsets, box.sizes, strict=True)
         ]  # fmt: skip
-        subscripts = (*values, *(inside[dim] for dim in move.order))
+        around = (values[dim] for dim in move.kept)
+        subscripts = (*around, *(inside[dim] for dim in move.order))
         return Load(tile.name, subscripts, tile.dtype, node.span)
 
     def changed(exprs: Sequence[Expr]) -> tuple[Expr, ...]:

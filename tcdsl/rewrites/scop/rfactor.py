@@ -36,8 +36,8 @@ from tcdsl.records import dataclass
 class Partial:
     """One coordinate of the partial accumulators.
 
-    ``((index - shift) / div) % mod`` takes *extent* values; lanes are folded as a tree by one
-    statement instance, other coordinates by a loop, in order.
+    ``((index - shift) / div) % mod`` takes *extent* values, or any *function* of all indices; lanes
+    are folded as a tree by one statement instance, other coordinates by a loop, in order.
     """
 
     index: str
@@ -46,8 +46,11 @@ class Partial:
     mod: int
     extent: int
     is_lane: bool
+    function: Expr | None = None
 
     def expression(self) -> Expr:
+        if self.function is not None:
+            return self.function
         expr: Expr = Index(self.index)
         for op, operand in (("-", self.shift), ("/", self.div), ("%", self.mod)):
             if operand not in ((0,) if op != "/" else (1,)):

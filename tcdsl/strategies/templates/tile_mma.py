@@ -14,7 +14,7 @@ from itertools import islice
 from math import ceil, inf, prod
 from typing import Any
 
-from tcdsl.costmodel import gpu_thresholds, tensor_tiles
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.tensor_tiles import HeldOperand, TensorWork
@@ -55,9 +55,11 @@ from tcdsl.strategies.tensor_configs import (
     configs_of,
     count_blocks,
     count_tiles,
+    equal_shares,
     fits_grid,
     in_chunks,
     in_clusters,
+    in_shares,
     turns_of,
 )
 from tcdsl.strategies.tensor_operands import (
@@ -68,6 +70,7 @@ from tcdsl.strategies.tensor_operands import (
     is_boxed,
     is_in_parts,
     loads_for,
+    odd_lines,
     operands_of,
     why_not_copied,
     why_not_factors,
@@ -96,6 +99,7 @@ MOST_HELD = 200  # registers of sums and of what is reduced of them: 256 of plac
 CLUSTERED = 2  # of the likeliest configurations, that are tried with clusters of blocks
 _Ranked = tuple[float, int, TensorConfig]  # seconds, and the products that are made
 MIN_WORK = gpu_thresholds.TILED_MULTIPLICATIONS
+FEW_CONFIGS = 8  # of another template, that operands in registers are compared with
 OTHERS: tuple[Template[Any], ...] = (tile_simt.TEMPLATE, row.TEMPLATE, column.TEMPLATE)
 
 
@@ -118,8 +122,8 @@ def why_not(problem: Problem) -> str | None:
 def _why_not_joint(problem: Problem, name: str) -> str | None:
     """Return why the product *name* is not made with the lead of *problem*, or None."""
     one, own = with_one_product(problem), problem.of([name])
-    if in_registers(one):
-        return "an operand of the product before is in registers"
+    if in_registers(one) and is_one_sum(problem):
+        return "operands of one sum in registers"
     if reason := _why_not_product(own):
         return f"{name}: {reason}"
     types = (operands_of(one)[0].dtype, operands_of(own)[0].dtype)
@@ -131,8 +135,10 @@ def _why_not_joint(problem: Problem, name: str) -> str | None:
     each = one, own
     if not all(map(is_boxed, each)) and any(why_not_whole_rows(product) for product in each):
         return "nobody brings the factors of all products in one way"
-    axes = axes_of(own)
-    assert axes is not None
+    axes, lead_axes = axes_of(own), axes_of(one)
+    assert axes is not None and lead_axes is not None
+    if in_registers(one) and shared_axis(problem, lead_axes[0])[name] != axes[0][name]:
+        return f"{name} has its operand in registers on another side than {problem.lead}"
     first, terms = _terms(one), Terms(name, *axes[2:])
     return why_not_joint(problem, first, axes[:2], terms) or why_not_before(problem)
 
@@ -175,16 +181,12 @@ def is_likely(problem: Problem) -> bool:
     elements = with_operand(problem)
     if not is_in_parts(elements) and not in_registers(elements):
         return True
-    if in_registers(elements) and not tensor_tiles.HELD_HAS_RUN:
-        return False
     config = next(space(problem), None)
     if config is None:
         return False
     own = estimate(_work(elements, config), problem.gpu).seconds
-    others = OTHERS
-    if in_registers(elements) and tile_simt.TEMPLATE.why_not(problem) is None:
-        others = (tile_simt.TEMPLATE,)  # which is taken where it applies
-    return own <= least_seconds(problem, others)
+    each = FEW_CONFIGS if in_registers(elements) else 1
+    return own <= least_seconds(problem, OTHERS, each)
 
 
 def space(problem: Problem) -> Iterator[TensorConfig]:
@@ -201,10 +203,20 @@ def _ranked(problem: Problem) -> list[TensorConfig]:
     configs: Iterable[TensorConfig] = configs_of(each, _count_sums(problem))
     found = _fitting(problem, each, in_chunks(each[0], configs) if is_alone else configs)
     likely = (config for *_, config in found if config.loader == BOXES)
-    several = (own for one in islice(likely, CLUSTERED) for own in in_clusters(each[0], one))
+    several = [own for one in islice(likely, CLUSTERED) for own in in_clusters(each[0], one)]
+    if is_alone:
+        firsts = {one.tiles: one for *_, one in reversed(found) if _has_plain_blocks(one)}
+        several += [own for one in firsts.values() for own in in_shares(each[0], one)]
     # Blocks that wait for others start later, so that these come after the same ones without.
     found = sorted([*found, *_fitting(problem, each, several)], key=_seconds_and_products)
+    # Equal shares are slower where they have been timed, whatever is predicted (docs/trials.md).
+    found.sort(key=lambda one: one[2].shares > 0)
     return [config for *_, config in found]
+
+
+def _has_plain_blocks(config: TensorConfig) -> bool:
+    """Return whether each block of *config* has a tile, which a producer brings it."""
+    return config.loader == BOXES and not config.is_persistent and config.chunks == 1
 
 
 def _fitting(
@@ -253,7 +265,9 @@ def _count_sums(problem: Problem) -> int:
 def _work(problem: Problem, config: TensorConfig) -> Work:
     members = [problem.scop.by_name[name] for name in problem.group.members]
     arrays = {access.array for s in members for access in (*s.writes, *s.reads)}
-    arrays = {name for name in arrays if not is_in_registers(name)} | {*reads_of(problem)}
+    arrays = {name for name in arrays if not is_in_registers(name)}
+    for one in each_product(without_folds(problem)):
+        arrays |= {*reads_of(one)}
     written = {access.array for s in members for access in s.writes}
     inside = {name for name in arrays if is_inside(problem.scop, name, problem.group.members)}
     moved = {
@@ -272,7 +286,11 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
     terms *= prod(shape.extents[dim] for dim in axes[3])
     if count < len(each):  # of one sum, one after another
         terms = sum(_whole_steps(one, config.step) for one in each)
-    terms = _live_terms(problem, config, terms) if len(each) == 1 else terms
+    shares = equal_shares(problem, config)
+    if shares is not None:
+        terms = shares.each * shares.step
+    elif len(each) == 1:
+        terms = _live_terms(problem, config, terms)
     operands = [array for one in each for array in operands_of(one)]
     copy_bytes = min(vector_of(array) * array.dtype.size_bytes for array in operands)
     is_cut = config.together > 1 and is_truncated(operands[0].dtype, problem.options)
@@ -289,6 +307,8 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         count, factors, max(1, min(count, len(written - inside))),
         n_folded * fold_steps(config.tiles), are_columns_in_planes(problem), config.cluster,
         held=_held_operand(problem) if config.in_registers else None,
+        tiles=0.0 if shares is None else max(1.0, shares.each / shares.steps),
+        parts=0 if shares is None else shares.parts, odd=odd_lines(problem),
     ).work(problem.gpu)  # fmt: skip
 
 
@@ -357,6 +377,9 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
         why = (*why, f"of the products {names}, {how}")
     if config.is_persistent:
         why = (*why, f"persistent blocks, each with {turns_of(problem, config)} tiles")
+    if (shares := equal_shares(problem, config)) is not None:
+        why = (*why, f"{shares.blocks} blocks with {shares.each} of the steps of all tiles each;"
+                     " whose tile it is adds up the parts of others, in order")  # fmt: skip
     chunk = chunk_of(problem, config) if config.chunks > 1 else 0
     if chunk:
         why = (*why, f"{config.chunks} blocks share the terms of a tile, {chunk} each")
@@ -380,7 +403,7 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
             shared_axis(products, axes[0]), shared_axis(products, axes[1]), terms, tiles,
             config.stages, config.loader == BOXES, config.swath, chunk, config.is_persistent,
             config.is_finished, is_one_sum(products), are_columns_in_planes(problem),
-            config.cluster, config.in_registers,
+            config.cluster, config.in_registers, shares,
         ),
     )  # fmt: skip
 

@@ -17,6 +17,7 @@
     atomic atomic8                      tc_atomic_<op>_<type>
     ticket                              tc_last_block
     grid                                tc_grid_barrier
+    signal                              tc_signal, tc_await_signal
     cluster                             tc_cluster_begin, _sync, _end
                                         tc_fold_xc, _xyc, _yc, _c, tc_argfold_xc
     async                               tc_copy_async, tc_copy_async_some, tc_copy_async_or_zero,
@@ -55,6 +56,7 @@ sanitizer, which has no clusters either):
     emu_cluster_arrive(file, line), emu_cluster_wait(file, line): the two halves of the barrier of a
     cluster    emu_cluster_map(p, rank, file, line): p, in shared memory, of the cluster's block
     of that rank    emu_grid_barrier(number, is_last, file, line): a barrier of all blocks
+    emu_no_signal(file, line): a block waits for another one, which has not signalled
     emu_copy_async(to, from or null, bytes, file, line), emu_copy_wait(file, line),
     emu_copy_end_group(), emu_copy_wait_but(groups, file, line)    emu_product(run, sums,
     A, a, B, b, file, line): it runs when that is waited for, by emu_end_products(left)
@@ -85,8 +87,9 @@ SCALAR_PARTS: tuple[str, ...] = (
 )  # fmt: skip
 SHARED_PARTS: tuple[str, ...] = (
     "index", "vector", "pairs", "operators", "compensated", "collective", "atomic", "atomic8",
-    "ticket", "grid", "cluster", "async", "mma", "mma_of", "wgmma", "wgmma_of", "wgmma_from",
-    "promoted", "wgmma_f32", "wgmma_planes", "pipeline", "rows", "overlap", "changing",
+    "ticket", "grid", "signal", "cluster", "async", "mma", "mma_of", "wgmma", "wgmma_of",
+    "wgmma_from", "promoted", "wgmma_f32", "wgmma_planes", "pipeline", "rows", "overlap",
+    "changing",
 )  # fmt: skip
 PARTS: tuple[str, ...] = (*SCALAR_PARTS, *SHARED_PARTS)
 _AS_IN_C = frozenset({"powers"})  # one text for both
@@ -174,6 +177,7 @@ def _functions() -> dict[str, str]:
         | dict.fromkeys([*folds, "tc_pair"], "collective")
         | atomics
         | {"tc_last_block": "ticket", "tc_grid_barrier": "grid"}
+        | dict.fromkeys(["tc_signal", "tc_await_signal"], "signal")
         | dict.fromkeys([f"tc_cluster_{call}" for call in ("begin", "sync", "end")], "cluster")
         | dict.fromkeys([f"tc_fold_{way}" for way in ("xc", "xyc", "yc", "c")], "cluster")
         | dict.fromkeys(["tc_argfold_xc"], "cluster")
