@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tcdsl.options import Options
-from tcdsl.poly.loop_tree import Loop, LoopKind
+from tcdsl.poly.loop_tree import Loop, LoopKind, with_kind
 from tcdsl.strategies import requested
 
 MakeUnit = Callable[..., Any]
@@ -70,12 +70,11 @@ def test_a_tile_is_cut_to_what_the_threads_reach(cuda_unit: MakeUnit) -> None:
     assert (1 << 20) / (grid[0] * block[0] * requested.MAX_REPEAT) in (1, 2, 4)  # a vector
 
 
-def test_lanes_are_written_out_and_nothing_else(cuda_unit: MakeUnit) -> None:
+def test_lanes_are_unrolled_and_nothing_else(cuda_unit: MakeUnit) -> None:
     leaf = cuda_unit(MATMUL, (64, 64), (64, 64)).done.plan.kernels[0].tree
     loop = Loop("v", {}, LoopKind.LANES, leaf, 4)
-    assert requested.written_out(loop) == Loop(
-        "v", {}, LoopKind.UNROLL, requested.written_out(leaf), 4
-    )
+    kinds = LoopKind.LANES, LoopKind.UNROLL
+    assert with_kind(loop, *kinds) == Loop("v", {}, LoopKind.UNROLL, with_kind(leaf, *kinds), 4)
 
 
 @pytest.mark.slow
