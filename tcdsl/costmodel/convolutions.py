@@ -145,8 +145,22 @@ class Convolution:
 # nine passes of 3.7e9 multiplications take 20 to 46 us in bfloat16, 28 at the mean; six in float32
 # 226 to 459, 352 at the mean.
 TENSOR_SHARE, FMA_SHARE = 0.35, 0.41
+WHOLE_CHANNELS = 8  # of half types, 16 bytes
 SECOND_COPIES = 2  # of images and results with channels second, which tensor cores' kernels reorder
 MOST_WORKSPACE = 256 << 20
+
+
+def why_not_surely(product: Convolution) -> str | None:
+    """Return why a library may have no algorithm for *product*, or None: a plan must not fail.
+
+    Of other types, ranks and channels a call is for those who name it.
+    """
+    if product.dtype == "float64" or len(product.windows) != 2:
+        return "of this type and rank it may have no algorithm"
+    channels = product.channels, product.filters
+    if product.dtype != "float32" and any(count % WHOLE_CHANNELS for count in channels):
+        return f"its channels or filters are no multiples of {WHOLE_CHANNELS}"
+    return None
 
 
 def bytes_of(product: Convolution) -> tuple[float, float]:

@@ -13,7 +13,9 @@ Considered under ``Options(libraries=True)`` alone, and where the process has th
 from dataclasses import replace
 from functools import partial
 
+from tcdsl.costmodel import convolutions
 from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.convolutions import Convolution
 from tcdsl.options import Options
 from tcdsl.plan.rewrites import Rewrite
 from tcdsl.poly.scop import Kind, Scop
@@ -35,6 +37,8 @@ def library_rewrites(options: Options, gpu: Chip) -> tuple[Rewrite, ...]:
         if scop.by_name[name].is_promoted:
             return "libraries leave all of a sum to tensor cores, which truncate"
         product = computed_by(library, scop, scop.by_name[name])
+        if isinstance(product, Convolution):
+            return convolutions.why_not_surely(product)
         return product if isinstance(product, str) else None
 
     return tuple(

@@ -76,8 +76,9 @@ def test_a_process_without_the_library_weighs_none(cuda_unit: MakeUnit) -> None:
 def test_a_convolution_is_a_candidate(
     cuda_unit: MakeUnit, chip: Chip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = "def f(float(N,H,C) x, float(F,R,C) k) -> (y) { y(n,p,f) +=! x(n,p+r,c) * k(f,r,c) }"
-    shapes = (8, 130, 64), (64, 3, 64)
+    source = """def f(float(N,H,V,C) x, float(F,R,S,C) k) -> (y) {
+        y(n,p,q,f) +=! x(n,p+r,q+s,c) * k(f,r,s,c) }"""
+    shapes = (8, 18, 18, 64), (64, 3, 3, 64)
     has_both = replace(chip, libraries=("cublas", "cudnn"))
     unit = cuda_unit(source, *shapes, gpu=has_both, options=ON)
     (tried,) = [t for t in unit.done.plan.tried if t.rewrite == "cudnn"]
@@ -87,6 +88,20 @@ def test_a_convolution_is_a_candidate(
     unit = cuda_unit(source, *shapes, gpu=has_both, options=ON)
     assert kinds(unit) == ["LibraryCall"]
     assert '"library": "cudnn"' in candidates_text(unit.done.plan, "cuda", chip)
+
+
+def test_convolutions_that_a_library_may_not_have_are_no_candidates() -> None:
+    windows = (convolutions.Window(9, 3, 7), convolutions.Window(9, 3, 7))
+    computed = convolutions.Computed.RESULT
+
+    def why_not(dtype: str, channels: int, rank: int) -> str | None:
+        sizes = 2, channels, 16
+        return convolutions.why_not_surely(convolutions.Convolution(
+            computed, *sizes, windows[:rank], "x", "k", "y", dtype, "float32", True
+        ))  # fmt: skip
+
+    assert why_not("float32", 5, 2) is None and why_not("bfloat16", 8, 2) is None
+    assert why_not("bfloat16", 5, 2) and why_not("float64", 8, 2) and why_not("float32", 8, 1)
 
 
 @pytest.mark.slow

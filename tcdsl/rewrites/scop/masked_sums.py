@@ -18,7 +18,7 @@ guard holds nowhere (``strategies/live_steps``).
 
 Legal iff the instances are one convex set without quotients in a box; each of its constraints that
 the box does not have is on indices of one factor; what the box initialises or reads besides there
-is; and the sum's elements are not updated else between.
+is; and the result of sums of floats is a float, which can be NaN.
 """
 
 from collections.abc import Sequence
@@ -55,6 +55,8 @@ def why_not_masked(scop: Scop, statement: Statement) -> str | None:
         return "its sums are pairs"
     if initialisation(scop, statement) is None:
         return "it adds to what its target holds"
+    if reduction.dtype.is_float and not scop.arrays[statement.write.array].dtype.is_float:
+        return "its result has no NaN that tells of one"
     own = _constraints(statement)
     if not own:
         return "its instances are a box" if own == [] else "its instances are no convex set"
