@@ -174,7 +174,7 @@ LONG_CHAINS = {
     "norm": (NORM, 32, (64, 100_000)),
     "gelu": (GELU, 16, (64, 100_000)),
     "columns": (COLUMNS, 32, (4096, 1024)),
-    "mixed": (MIXED, 32, (4096, 1024)),
+    "mixed": (MIXED, 16, (4096, 1024)),
 }
 
 
