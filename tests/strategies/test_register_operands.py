@@ -143,6 +143,18 @@ def test_it_is_taken_where_it_is_surely_faster(monkeypatch: pytest.MonkeyPatch) 
     assert len(few.done.plan.kernels) == 1
 
 
+def test_scales_of_groups_are_looked_up_once_for_most_terms(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A quotient for a subscript stays where it is: not a line of the cache for each element."""
+    monkeypatch.undo()
+    shapes: Shapes = [(4096, 4096), (4096, 4096), (4096, 128)]
+    first, second = planned(source_of("groups"), *shapes).done.plan.weighed
+    assert (first.choice["template"], second.choice["template"]) == ("elementwise", "tile_mma")
+    chosen = next(one for one in first.candidates() if one.get("is_chosen"))
+    assert chosen["predicted_us"] < 40  # 60 MB
+
+
 def test_it_may_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     form, shapes = "int8", [(2048, 2048), (2048, 2048), (2048,)]
     (choice,) = in_registers(planned(source_of(form), *shapes))

@@ -2,7 +2,7 @@
  *
  * In: 8-byte words and bytes, as sanitized.py writes them.
  *     seed, threads of the largest cooperative launch, number of arrays, { bytes, content },
- *     number of launches, { kernel, 11 sizes, bytes of
+ *     number of launches, { kernel, 12 sizes, bytes of
  *     dynamic shared memory, number of arguments, { array or -1, offset or value } }, or for a
  *     memset in a launch's place { -1, value, width, count, array, offset }
  * Out: the arrays' contents. */
@@ -48,7 +48,7 @@ static bool launch(const Array *arrays) {
   const uint64_t number = read_word();
   if (number == (uint64_t)-1) return fill(arrays);
   const uint32_t kernel = (uint32_t)number;
-  uint32_t sizes[11];
+  uint32_t sizes[12];
   for (uint32_t &size : sizes) size = (uint32_t)read_word();
   const uint64_t shared_bytes = read_word();
   const uint32_t n = (uint32_t)read_word();
