@@ -10,6 +10,7 @@ import tcdsl
 from tcdsl.lang.comprehension import Select, walk
 from tcdsl.lang.ranges.open_sizes import leave_open
 from tcdsl.lang.remainders import Around, compared, compared_of, remainder_of
+from tcdsl.lang.size_class import SizeClass
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.options import Options
 from tcdsl.poly.isl_utils import constant_bounds
@@ -28,7 +29,7 @@ OPTIONS = Options(dynamic_sizes=("N",))
 def open_scop(source: str, least: int, most: int) -> Scop:
     """Return the scop of *source* with N open between two values."""
     c = comprehension_of(source)
-    bounds = {"N": (least, most)}
+    bounds = {"N": SizeClass(least, most)}
     c, special = leave_open(
         c, dict.fromkeys(c.sizes, most), ("N",), {n: n for n in c.sizes}, bounds
     )

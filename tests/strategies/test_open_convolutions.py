@@ -103,10 +103,18 @@ def test_blocks_that_share_an_open_number_of_terms_have_steps_in_turn() -> None:
     assert "(21 * N - 64 * c1 - 1) / 192" in exe.source  # of 21 N terms a third of the steps
 
 
-def test_only_the_slowest_of_merged_indices_may_be_open() -> None:
-    """Rows (n, h, w) with an open h have no numbers for n."""
-    args = [tcdsl.spec((3, 40, 7, 64), "bfloat16"), tcdsl.spec((64, 3, 3, 64), "bfloat16")]
+def test_what_is_slower_than_an_open_index_goes_to_blocks() -> None:
+    """Rows (n, h, w) with an open h have no numbers for n: each image has tiles of its own."""
     f, options = tcdsl.define(FORWARD).f, Options(dynamic_sizes=("H",))
-    exe = f.compile(*args, tcdsl.spec((64,), "float"), target="emulate", options=options)
-    assert exe.opened == ("H",)
-    assert "not tile_implicit: its indices have no classes" in exe.explain()
+    tensors = [f.comprehension.tensors[name] for name in f.comprehension.inputs]
+    for size in (20, 17):
+        shapes = (2, size, 7, 32), (32, 3, 3, 32), (32,)
+        rng = np.random.default_rng(size)
+        args = [
+            rng.integers(-2, 3, shape).astype(tensor.dtype.numpy)
+            for shape, tensor in zip(shapes, tensors, strict=True)
+        ]
+        exe = f.compile(*args, target="emulate", options=options)
+        assert exe.opened == ("H",)
+        assert exe.choices["kernels"][0]["template"] == "tile_implicit"
+        np.testing.assert_array_equal(exe(*args), f.reference(*args))
