@@ -66,10 +66,12 @@ LOOP_START_SECONDS = 1e-8  # until an innermost loop runs in whole vectors
 
 # Of the estimate (cpu_estimate, nests).
 OVERLAP = 3  # the power of the norm of what a core does, and of what comes from beyond its L1
-# What a piece takes beside its own bytes, from beyond the second-level cache, if the next piece is
-# on another page: 1024^3 of float32 takes 1.2 times as long in tiles as on panels, whose columns
-# are together (128 bytes a piece), columns' sums in tiles of 1 KB 1.3 to 2 times as long as whole.
-RESTART_BYTES = 512
+# What a piece takes beside its own bytes, from the cache that cores share and from memory, if the
+# next piece is on another page: 1024^3 of float32 takes 1.2 times as long in tiles as on panels,
+# whose columns are together (128 bytes a piece), columns' sums in tiles of 1 KB 1.3 to 2 times as
+# long as whole.
+RESTART_BYTES = 128, 512
+STREAMS = 16  # at once, that go on: what is ahead of them is loaded
 HELD_SHARE = 0.8  # of a cache, that what is used again may take
 CALL_OPERATIONS = 16  # of a function, in whole vectors
 CONVERSION_OPERATIONS = 2  # of a narrow number to a wider one

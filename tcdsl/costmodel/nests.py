@@ -14,7 +14,12 @@ doi:10.1145/113445.113449 (reuse that the loops inside a cache's reach keep).
 from collections.abc import Sequence
 from math import prod
 
-from tcdsl.costmodel.cpu_thresholds import HELD_SHARE, LINE_BYTES, PAGE_BYTES
+from tcdsl.costmodel.cpu_thresholds import (
+    HELD_SHARE,
+    LINE_BYTES,
+    PAGE_BYTES,
+    STREAMS,
+)
 from tcdsl.records import dataclass
 
 
@@ -83,6 +88,15 @@ class Touched:
             while around and not moves.strides[around - 1]:
                 around -= 1
         times = 2 if moves.is_written else 1  # a line that is written is loaded, and stored
-        pieces, span, apart = self.pieces[number][depth]
-        inside = pieces * (span + restart_bytes * min(1.0, apart / PAGE_BYTES))
-        return float(times * prod(self.trips[:around]) * inside)
+        pieces, span, _ = self.pieces[number][depth]
+        restarts = 1 + restart_bytes * self._restarts(number) if restart_bytes else 1
+        return float(times * restarts * prod(self.trips[:around]) * pieces * span)
+
+    def _restarts(self, number: int) -> float:
+        """Return how often, for each byte, a stream begins anew on another page.
+
+        A few streams at once go on; where there are more, each comes back to find its place lost.
+        """
+        several = (one for one in reversed(self.pieces[number]) if one[0] > STREAMS)
+        _, span, apart = next(several, (1.0, 1.0, 0))
+        return min(1.0, apart / PAGE_BYTES) / span

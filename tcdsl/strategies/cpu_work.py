@@ -205,7 +205,11 @@ def _phase(problem: Problem, sketch: Sketch, nest: _Nest, near: _Near) -> Phase:
     cpu, name = problem.cpu, nest.name
     bytes_ = [
         near.bytes_into(name, size, restart)
-        for size, restart in ((cpu.l1_bytes, 0), (cpu.l2_bytes, RESTART), (cpu.l3_bytes, RESTART))
+        for size, restart in (
+            (cpu.l1_bytes, 0),
+            (cpu.l2_bytes, RESTART[0]),
+            (cpu.l3_bytes, RESTART[1]),
+        )
     ]
     core = (_tile if _is_tile(sketch, name) else _row)(problem, sketch, nest, near)
     near.see(name)

@@ -39,7 +39,7 @@ def test_candidates_have_times_and_limiters() -> None:
     assert {"cpu_panels", "cpu_tile", "cpu_row", "cpu_loops"} <= {c["template"] for c in found}
     assert all(c["predicted_us"] > 0 and c["limiter"] for c in found)
     (chosen,) = [c for c in found if c["is_chosen"]]
-    assert chosen["predicted_us"] <= 1.15 * min(c["predicted_us"] for c in found)
+    assert chosen["predicted_us"] <= 1.2 * min(c["predicted_us"] for c in found)
     assert fastest(executable, "cpu_row")["predicted_us"] > 2 * chosen["predicted_us"]
     assert "us" in executable.explain() and "limiter" not in executable.explain()
 
