@@ -289,8 +289,9 @@ def _opened(request: Request, backend: Backend[Source]) -> Compiled[Source]:
     names = Names()
     c = request.comprehension
     bounds = {name: each for name, each in request.opened.items() if each is not None}
-    steps = {name: each.step for name, each in bounds.items()}
-    safe = {name: _safe_name(names, name, steps.get(name, 1)) for name in c.sizes}
+    steps = {name: each.step for name, each in bounds.items() if each.step > 1}
+    kinds = {name: ("steps", f"{name}{step}") for name, step in steps.items()}  # K8 for K / 8
+    safe = {name: names.of(*kinds.get(name, ("size", name))) for name in c.sizes}
     with COMPILE_LOCK:
         try:
             with bounded(OPEN_OPERATIONS):
@@ -309,11 +310,6 @@ def _opened(request: Request, backend: Backend[Source]) -> Compiled[Source]:
     given = {new: (old, -steps.get(old, 1)) for old, new in safe.items()}
     integers = tuple(given[n] if dim < 0 else (n, dim) for n, dim in compiled.source.integers)
     return replace(compiled, source=replace(compiled.source, integers=integers))
-
-
-def _safe_name(names: Names, name: str, step: int) -> str:
-    """Return what the size *name* is called in C: K8 for K / 8, the number of its steps."""
-    return names.of("size", name) if step == 1 else names.of("steps", f"{name}{step}")
 
 
 def _with_fallbacks(request: Request, backend: Backend[Source]) -> Compiled[Source]:
