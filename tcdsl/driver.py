@@ -277,12 +277,11 @@ def compile_with(request: Request, backend: Backend[Source]) -> Compiled[Source]
 
 def _opened(request: Request, backend: Backend[Source]) -> Compiled[Source]:
     """Return the code for all values of the open sizes, within bounds where they have some."""
-    # isl's parameters are printed into C by their own names: sizes get names that are safe there.
-    names = Names()
-    c = request.comprehension
+    # isl's parameters are printed into C by their names: sizes get such as are safe there.
+    names, c = Names(), request.comprehension
     bounds = {name: each for name, each in request.opened.items() if each is not None}
-    steps = {name: each.step for name, each in bounds.items()}
-    safe = {name: _safe_name(names, name, steps.get(name, 1)) for name in c.sizes}
+    steps = {n: f"{n}{each.step}" for n, each in bounds.items() if each.step > 1}  # K8 for K / 8
+    safe = {n: names.of(*(("steps", steps[n]) if n in steps else ("size", n))) for n in c.sizes}
     with COMPILE_LOCK:
         try:
             with bounded(OPEN_OPERATIONS):
@@ -298,14 +297,9 @@ def _opened(request: Request, backend: Backend[Source]) -> Compiled[Source]:
             what = Failure("compilation", error).summary
             warn(f"each size of {c.name!r} is compiled by itself ({what}); {OUR_BUG}")
             raise CannotOpenError(str(error)) from error
-    given = {new: (old, -steps.get(old, 1)) for old, new in safe.items()}
+    given = {new: (old, -bounds[old].step if old in bounds else -1) for old, new in safe.items()}
     integers = tuple(given[n] if dim < 0 else (n, dim) for n, dim in compiled.source.integers)
     return replace(compiled, source=replace(compiled.source, integers=integers))
-
-
-def _safe_name(names: Names, name: str, step: int) -> str:
-    """Return what the size *name* is called in C: K8 for K / 8, the number of its steps."""
-    return names.of("size", name) if step == 1 else names.of("steps", f"{name}{step}")
 
 
 def _with_fallbacks(request: Request, backend: Backend[Source]) -> Compiled[Source]:

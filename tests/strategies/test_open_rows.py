@@ -78,7 +78,7 @@ CONVOLUTIONS = {
 }
 
 
-@pytest.mark.slow_but("half-NHWC-C")
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", "CFHW")
 @pytest.mark.parametrize("form", CONVOLUTIONS)
 @pytest.mark.parametrize("dtype", ["half", "float", "bfloat16"])
@@ -113,7 +113,7 @@ GRAPHS = {
 }
 
 
-@pytest.mark.slow_but("half-batchnorm-W", "float-inner rows-W")
+@pytest.mark.slow_but("half-batchnorm-W")
 @pytest.mark.parametrize("opened", "HW")
 @pytest.mark.parametrize("form", GRAPHS)
 @pytest.mark.parametrize("dtype", ["half", "float"])
