@@ -98,10 +98,7 @@ def choice_text(kernel: Mapping[str, Any]) -> str:
 
 
 def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return those of *candidates* that fit: the chosen one, then the fastest first.
-
-    Of a CPU no times are predicted: these are in the order in which the templates offer them.
-    """
+    """Return those of *candidates* that fit: the chosen one, then the fastest first."""
     fitting = [candidate for candidate in candidates if "why_not" not in candidate]
     return sorted(fitting, key=lambda c: (not c["is_chosen"], c.get("predicted_us", 0.0)))
 
