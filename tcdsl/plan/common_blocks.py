@@ -27,7 +27,7 @@ from tcdsl.schedule.mapping import Dim3
 from tcdsl.schedule.packing import grid_of, idle_blocks
 from tcdsl.strategies.catalogue import ALIKE, LIKELIEST, fastest
 from tcdsl.strategies.problem import Problem, nameless_analysis
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.template import Choice
 from tcdsl.strategies.work import along_axes, least_work_of, with_accesses
 
@@ -132,17 +132,17 @@ def _by_shape(problem: Problem) -> Mapping[Dim3, _Made]:
     chosen, found = fastest(problem), dict[Dim3, _Made]()
     template = chosen.template
     for choice in (chosen, *(Choice(template, config) for config in template.space(problem))):
-        sketch = template.schedule(problem, choice.config)
-        if not _is_stream(sketch):
+        schedule = template.schedule(problem, choice.config)
+        if not _is_stream(schedule):
             continue
-        shape, least = along_axes(sketch, LoopKind.THREAD), least_work_of(problem, sketch)
+        shape, least = along_axes(schedule, LoopKind.THREAD), least_work_of(problem, schedule)
         most = found[shape].seconds if shape in found else None
         if most is not None and ALIKE * estimate(least, problem.gpu).seconds >= most:
             continue  # it is a lower bound
-        work = with_accesses(problem, sketch, least)
+        work = with_accesses(problem, schedule, least)
         seconds = estimate(work, problem.gpu).seconds
         if most is None or ALIKE * seconds < most:
-            grid = along_axes(sketch, LoopKind.BLOCK)
+            grid = along_axes(schedule, LoopKind.BLOCK)
             found[shape] = _Made(choice, work, seconds, grid)
     return found
 
@@ -154,14 +154,15 @@ def _is_stream_as_chosen(problem: Problem) -> bool:
     if any(statement.kind is not Kind.ASSIGN for statement in statements):
         return False
     chosen = fastest(problem)
-    sketch = chosen.template.schedule(problem, chosen.config)
-    return chosen.template not in LIKELIEST and _is_stream(sketch)
+    schedule = chosen.template.schedule(problem, chosen.config)
+    return chosen.template not in LIKELIEST and _is_stream(schedule)
 
 
-def _is_stream(sketch: Sketch) -> bool:
-    """Return whether the blocks of *sketch* do nothing together, and it needs no rewrite."""
+def _is_stream(schedule: Schedule) -> bool:
+    """Return whether the blocks of *schedule* do nothing together, and it needs no rewrite."""
     others = (
-        sketch.partials, sketch.resident, sketch.steps, sketch.tensor, sketch.bands,
-        sketch.implicit, sketch.transposition, sketch.layout, sketch.private, sketch.turns,
+        schedule.partials, schedule.resident, schedule.steps, schedule.tensor, schedule.bands,
+        schedule.implicit, schedule.transposition, schedule.layout, schedule.private,
+        schedule.turns,
     )  # fmt: skip
     return not any(others)

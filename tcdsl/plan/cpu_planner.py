@@ -1,9 +1,9 @@
-"""From a scop to its plan on a CPU: lay out, group, sketch, rewrite, nest, place.
+"""From a scop to its plan on a CPU: lay out, group, schedule, rewrite, nest, place.
 
 1. sums by remainders, operands in layouts for vectors           strategies/contraction
 2. statements into groups, each a kernel                         schedule/fusion
-3. a sketch a group: what the estimate chooses of all templates  strategies/catalogue
-4. the sketches' rewrites, then the dependences again            strategies/sketch_rewrites
+3. a schedule a group: what the estimate chooses of all templates  strategies/catalogue
+4. the schedules' rewrites, then the dependences again            strategies/schedule_rewrites
 5. the loops of each kernel                                      plan/skeleton
 6. where the scratch arrays live                                 schedule/placement
 
@@ -50,9 +50,9 @@ from tcdsl.strategies.operations import PARALLEL_WORK, work_of
 from tcdsl.strategies.panels import PanelKernel, panel_kernels
 from tcdsl.strategies.problem import Problem, Scheme
 from tcdsl.strategies.queued import Queued
+from tcdsl.strategies.schedule import Schedule
+from tcdsl.strategies.schedule_rewrites import Rewritten, apply
 from tcdsl.strategies.shapes import shapes_of
-from tcdsl.strategies.sketch import Sketch
-from tcdsl.strategies.sketch_rewrites import Rewritten, apply
 from tcdsl.strategies.stencils import cpu_tilings
 from tcdsl.strategies.tiled_chains import why_not_beside
 from tcdsl.strategies.whole_tiles import with_whole_tiles
@@ -181,8 +181,8 @@ def _on_panels(
     for group in _groups(scop, shapes, dependences, _Policy(scop, shapes, options, cpu), []):
         if not library_of(scop, group.members):
             problem = Problem(scop, group, shapes, cpu, options, scheme=Scheme.AUTO)
-            sketch = choice_for(problem, NOTHING_ASKED).schedule(problem)
-            found |= {*group.members} if sketch.panels is not None else set()
+            schedule = choice_for(problem, NOTHING_ASKED).schedule(problem)
+            found |= {*group.members} if schedule.panels is not None else set()
     return found
 
 
@@ -204,25 +204,25 @@ def _rewrite(
             queue.append(Queued(kernel, name))
             continue
         problem = Problem(scop, group, shapes, cpu, options, scheme=scheme)
-        sketch = choice_for(problem, asked).schedule(problem)
-        if sketch.panels is not None:
-            scop, built = panel_kernels(problem, sketch, f"k{len(queue)}")
+        schedule = choice_for(problem, asked).schedule(problem)
+        if schedule.panels is not None:
+            scop, built = panel_kernels(problem, schedule, f"k{len(queue)}")
             record("panels", scop, notes=[name])
             queue += [Queued(kernel, kernel.name, problem=problem) for kernel in built]
             continue
-        done: Rewritten = apply(scop, sketch)
+        done: Rewritten = apply(scop, schedule)
         if done.scop is not scop:
             record("rfactor", done.scop, notes=[name])
         scop = done.scop
         queue += _plain(done.before)
-        queue.append(Queued(done.sketch, name, problem=problem))
+        queue.append(Queued(done.schedule, name, problem=problem))
         queue += _plain(done.after)
     return scop, queue
 
 
 def _plain(names: tuple[str, ...]) -> list[Queued]:
     """Return the kernel of *names*, which a rewrite has made, if there are any."""
-    return [Queued(Sketch(names, (), {}, template="plain"), "+".join(names))] if names else []
+    return [Queued(Schedule(names, (), {}, template="plain"), "+".join(names))] if names else []
 
 
 def _nest(scop: Scop, queue: list[Queued], options: Options, cpu: Cpu) -> Plan:

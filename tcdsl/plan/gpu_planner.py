@@ -5,7 +5,7 @@
 2. statements into groups, each a kernel                         strategies/gpu_grouping
 3. and again, where the groups show what else is worth while     plan/regrouping
    and with rows that a block has as a whole                     rewrites/scop/row_terms, skewing
-4. a sketch a group, and its rewrites                            strategies/gpu_rewrites
+4. a schedule a group, and its rewrites                            strategies/gpu_rewrites
 5. the loops of each kernel                                      schedule/nesting, stitching
 6. where the scratch arrays live                                 schedule/promotion
 7. the barriers                                                  schedule/synchronisation
@@ -58,7 +58,7 @@ from tcdsl.strategies.gpu_stencils import gpu_tilings
 from tcdsl.strategies.operand_orders import with_factors_along_results
 from tcdsl.strategies.problem import Problem, Scheme, analyses_shared
 from tcdsl.strategies.queued import Queued
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.template import Choice
 from tcdsl.strategies.tensor_tree import TensorKernel
 
@@ -282,14 +282,14 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
     if len(shared.kernels) < len(parts):
         record("launches", shared.scop, shared.kernels)
     scop = shared.scop
-    own = [q.kernel for q in queue if isinstance(q.kernel, Sketch | TensorKernel)]
+    own = [q.kernel for q in queue if isinstance(q.kernel, Schedule | TensorKernel)]
     staged = {
         name: kernel.buffers if isinstance(kernel, TensorKernel) else 1
         for kernel in own
         for name in kernel.staged
     }
-    held = [name for kernel in own if isinstance(kernel, Sketch) for name in kernel.held]
-    large = [name for kernel in own if isinstance(kernel, Sketch) for name in kernel.large]
+    held = [name for kernel in own if isinstance(kernel, Schedule) for name in kernel.held]
+    large = [name for kernel in own if isinstance(kernel, Schedule) for name in kernel.large]
     plan = _finished(scop, shared.kernels, gpu, staged, held, large)
     weighed = weighed_of(queue, options, shared.weighed)
     return replace(plan, weighed=weighed, launches=shared.weighed, precision=options.precision)

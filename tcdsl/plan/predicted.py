@@ -12,7 +12,7 @@ from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.strategies.catalogue import fastest
 from tcdsl.strategies.library_kernels import computed_by, library_of
 from tcdsl.strategies.problem import Problem, nameless_analysis
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.work import seconds_of
 
 FEW = 4  # times the values that a member has, the kernel has others: unequal work
@@ -25,10 +25,10 @@ def predicted_seconds(problem: Problem) -> float:
     if library_of(problem.scop, members):
         return _of_library(problem)
     choice = fastest(problem)
-    sketch = choice.schedule(problem)
-    kernel = seconds_of(problem, sketch)
-    longest = max(_alone_seconds(problem, sketch, name) for name in members)
-    return max(kernel, longest) + _after_seconds(problem, sketch)
+    schedule = choice.schedule(problem)
+    kernel = seconds_of(problem, schedule)
+    longest = max(_alone_seconds(problem, schedule, name) for name in members)
+    return max(kernel, longest) + _after_seconds(problem, schedule)
 
 
 def _of_library(problem: Problem) -> float:
@@ -39,7 +39,7 @@ def _of_library(problem: Problem) -> float:
     return estimated(product, problem.gpu, problem.options.precision).seconds
 
 
-def _alone_seconds(problem: Problem, sketch: Sketch, name: str) -> float:
+def _alone_seconds(problem: Problem, schedule: Schedule, name: str) -> float:
     """Return how long the threads take that run *name*, where few of the kernel's do; else 0.
 
     An estimate is of blocks that have equal shares of the work.  A sum that few values of the
@@ -51,18 +51,18 @@ def _alone_seconds(problem: Problem, sketch: Sketch, name: str) -> float:
     own = prod(shape.extents[axis[name]] for axis in problem.parallel)
     if FEW * own > problem.results:
         return 0.0
-    lanes = prod(p.width for p in sketch.remaining[name] if p.kind is LoopKind.THREAD)
-    chunks = prod(p.extent for p in sketch.partials.get(name, ()) if not p.is_lane)
+    lanes = prod(p.width for p in schedule.remaining[name] if p.kind is LoopKind.THREAD)
+    chunks = prod(p.extent for p in schedule.partials.get(name, ()) if not p.is_lane)
     steps = problem.rest_of(name) / (lanes * chunks * SERIAL_VECTORS)
     return ceil(steps) * problem.gpu.dram_latency_s
 
 
-def _after_seconds(problem: Problem, sketch: Sketch) -> float:
+def _after_seconds(problem: Problem, schedule: Schedule) -> float:
     """Return how long the kernel takes that adds up what blocks have summed, 0 if they do."""
-    if sketch.layout is not None:
+    if schedule.layout is not None:
         return 0.0
     partial_bytes = 0.0
-    for name, partials in sketch.partials.items():
+    for name, partials in schedule.partials.items():
         chunks = prod(p.extent for p in partials if not p.is_lane)
         if chunks > 1:
             shape = problem.shapes[name]

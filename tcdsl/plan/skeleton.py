@@ -4,7 +4,7 @@
 2. compensated sums                                             rewrites/scop/compensation
 3. layouts, statements into groups, and what they show          plan/cpu_planner, plan/gpu_planner
 4. a problem a group; the estimate chooses of all templates     strategies/catalogue
-5. the sketches' rewrites, then the dependences again           strategies/sketch_rewrites
+5. the schedules' rewrites, then the dependences again           strategies/schedule_rewrites
 6. the loops of each kernel                                     schedule/nesting
 7. where the scratch arrays live                                plan/cpu_planner, plan/gpu_planner
 
@@ -37,7 +37,7 @@ from tcdsl.strategies.operand_tiles import nested_in_steps
 from tcdsl.strategies.panels import PanelKernel
 from tcdsl.strategies.problem import Problem, Scheme
 from tcdsl.strategies.queued import Queued
-from tcdsl.strategies.sketch import Sketch, nested
+from tcdsl.strategies.schedule import Schedule, nested
 from tcdsl.strategies.stencils import Tilings, with_tiles
 from tcdsl.strategies.tensor_tree import TensorKernel
 
@@ -87,7 +87,7 @@ class Loops:
                 queued.name, tree, kernel.why, template=kernel.template,
                 library=kernel.library if isinstance(kernel, LibraryKernel) else "",
             )  # fmt: skip
-            if isinstance(kernel, Sketch | TensorKernel | IslKernel):
+            if isinstance(kernel, Schedule | TensorKernel | IslKernel):
                 made = replace(made, code=kernel.code)
             found.append(made)
         record("nesting", self.scop, found)
@@ -110,21 +110,21 @@ class Loops:
             tree = nester.loop(loop.pieces, loop.kind, tree, loop.limit)
         return tree
 
-    def _by_isl(self, sketch: Sketch, cpu: Cpu, prefix: str) -> Node:
-        assert sketch.bands is not None
-        tile = sketch.bands.tile
+    def _by_isl(self, schedule: Schedule, cpu: Cpu, prefix: str) -> Node:
+        assert schedule.bands is not None
+        tile = schedule.bands.tile
         return IslLoops(
-            self.scop, sketch.members, self.dependences, self.shapes, cpu, tile, prefix
+            self.scop, schedule.members, self.dependences, self.shapes, cpu, tile, prefix
         ).tree()
 
     @staticmethod
-    def _whole(sketch: Sketch, nester: Nester) -> Sketch:
-        """Return *sketch* with all dimensions of the members that it says nothing of."""
-        missing = [name for name in sketch.members if name not in sketch.remaining]
+    def _whole(schedule: Schedule, nester: Nester) -> Schedule:
+        """Return *schedule* with all dimensions of the members that it says nothing of."""
+        missing = [name for name in schedule.members if name not in schedule.remaining]
         if not missing:
-            return sketch
+            return schedule
         own = {name: nester.whole(name) for name in missing}
-        return replace(sketch, remaining={**sketch.remaining, **own})
+        return replace(schedule, remaining={**schedule.remaining, **own})
 
 
 def statement_by_statement(

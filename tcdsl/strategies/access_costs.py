@@ -24,7 +24,7 @@ from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.arithmetic import part_left, register_blocks
 from tcdsl.strategies.problem import Problem, analysis
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.traffic import footprints
 
 LINE_BYTES = 128
@@ -51,7 +51,7 @@ class LookedUp(NamedTuple):
     fetched: float
 
 
-def looked_up(problem: Problem, sketch: Sketch) -> LookedUp:
+def looked_up(problem: Problem, schedule: Schedule) -> LookedUp:
     """Return what the accesses to arrays in memory look up, and fetch beside that.
 
     Of what the kernel keeps the first access alone is one of memory, and of what blocks have copies
@@ -62,11 +62,11 @@ def looked_up(problem: Problem, sketch: Sketch) -> LookedUp:
     seen: set[str] = set()
     for name in problem.group.members:
         own = problem.shapes[name].statement.write.array
-        is_copied = name in sketch.private and not sketch.is_summed
-        for access in accesses_of(problem, sketch, name):
+        is_copied = name in schedule.private and not schedule.is_summed
+        for access in accesses_of(problem, schedule, name):
             if access.array in seen or (is_copied and access.array == own):
                 continue
-            if access.array in sketch.resident:
+            if access.array in schedule.resident:
                 seen.add(access.array)
             lines += access.requests * access.lines
             whole = ceil(access.run_bytes / sector) * sector
@@ -101,20 +101,20 @@ def _in_memory(problem: Problem, name: str) -> list[_Strided]:
     return found
 
 
-def accesses_of(problem: Problem, sketch: Sketch, name: str) -> Iterator[Access]:
+def accesses_of(problem: Problem, schedule: Schedule, name: str) -> Iterator[Access]:
     """Yield the accesses of the member *name* to arrays in memory, writes first."""
     found = _in_memory(problem, name)
     if not found:
         return
     shape = problem.shapes[name]
-    pieces = [*(loop.pieces[name] for loop in sketch.outer if name in loop.pieces)]
-    pieces += sketch.remaining[name]
+    pieces = [*(loop.pieces[name] for loop in schedule.outer if name in loop.pieces)]
+    pieces += schedule.remaining[name]
     threads = [p for p in pieces if p.kind is LoopKind.THREAD and p.axis != RANK]
     threads.sort(key=lambda piece: piece.axis)
     vector = prod(piece.extent for piece in pieces if piece.kind is LoopKind.LANES)
     counts = [(p.coordinate.position, p.coordinate.div, min(p.extent, p.width)) for p in threads]
     active = min(WARP, prod(count for *_, count in counts))
-    loops = dict(register_blocks(problem, sketch)).get(name, ())
+    loops = dict(register_blocks(problem, schedule)).get(name, ())
     for array, strides, size, moved, place in found:
         # What no thread loop tells apart is accessed once, outside the loops that do not move it.
         copies = lanes = 1.0  # threads that access the same element, and others

@@ -10,7 +10,7 @@ from typing import Any
 
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.work import least_work_of, seconds_of, with_accesses
 
@@ -30,22 +30,22 @@ def least_seconds(problem: Problem, templates: Iterable[Template[Any]], each: in
 
 
 def least_of(
-    problem: Problem, sketches: Sequence[Sketch], alike: float = 1.0, most: float = inf
+    problem: Problem, schedules: Sequence[Schedule], alike: float = 1.0, most: float = inf
 ) -> tuple[int, float] | None:
-    """Return the number of the first of *sketches* that takes about the least time, and that time.
+    """Return the number of the first of *schedules* that takes about the least time, and that time.
 
     The one with the least lower bound comes first: it rules out most of the others.
 
     :arg alike: what times may differ by, and are the same.
     :arg most: seconds; None is returned if bounds rule out all that take less.
     """
-    works = [least_work_of(problem, sketch) for sketch in sketches]
+    works = [least_work_of(problem, schedule) for schedule in schedules]
     bounds = [estimate(work, problem.gpu).seconds for work in works]
     least, found = most, dict[int, float]()
-    for number in sorted(range(len(sketches)), key=lambda n: bounds[n]):
+    for number in sorted(range(len(schedules)), key=lambda n: bounds[n]):
         if bounds[number] > alike * least:
             break
-        whole = with_accesses(problem, sketches[number], works[number])
+        whole = with_accesses(problem, schedules[number], works[number])
         found[number] = estimate(whole, problem.gpu).seconds
         least = min(least, found[number])
     near = [number for number, seconds in found.items() if seconds <= alike * least]

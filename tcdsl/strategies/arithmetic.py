@@ -18,7 +18,7 @@ from tcdsl.lang.comprehension import Binary, Call, Const, Expr, Load, Select, ch
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.scop import Statement
 from tcdsl.strategies.problem import Problem, analysis
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 
 INSTRUCTIONS = gpu_thresholds.INSTRUCTIONS_LEFT
 PAIR_OPERATIONS = gpu_thresholds.PAIR_OPERATIONS
@@ -27,14 +27,14 @@ Loops = tuple[tuple[str, int, int], ...]  # index, step, iterations: unrolled on
 Blocks = tuple[tuple[str, Loops], ...]  # of each member, where threads have register blocks
 
 
-def register_blocks(problem: Problem, sketch: Sketch) -> Blocks:
-    """Return the unrolled loops of each member, if a thread of *sketch* has several points."""
-    if sketch.points == 1:
+def register_blocks(problem: Problem, schedule: Schedule) -> Blocks:
+    """Return the unrolled loops of each member, if a thread of *schedule* has several points."""
+    if schedule.points == 1:
         return ()
     found = []
     for name in problem.group.members:
         indices = problem.shapes[name].statement.indices
-        own = [(p.coordinate, p.extent) for p in sketch.remaining[name]
+        own = [(p.coordinate, p.extent) for p in schedule.remaining[name]
                if p.kind is LoopKind.UNROLL]  # fmt: skip
         found.append((name, tuple((indices[c.position], c.div, count) for c, count in own)))
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Assembly of a GPU kernel's sketch from what has been chosen for it.
+"""Assembly of a GPU kernel's schedule from what has been chosen for it.
 
     tiles    shared parallel axes        blocks;  threads, repeats, the lanes of a vector
     lanes    a member's own axes         threads, repeats, the lanes of a vector
@@ -26,7 +26,7 @@ from tcdsl.rewrites.scop.rfactor import Partial, why_not_laned, why_not_rfactore
 from tcdsl.schedule.fusion import Group
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.sketch import Axis, Layout, OuterLoop, Sketch, Tile
+from tcdsl.strategies.schedule import Axis, Layout, OuterLoop, Schedule, Tile
 
 UNROLLED_TERMS = gpu_thresholds.UNROLLED_ITERATIONS  # of a thread with several points
 DEALT = 8  # runs of a chunk that is dealt: more than a class's greatest size is times its least
@@ -83,8 +83,8 @@ class Assembly:
     chunk: Chunk | None = None
     grid: Sequence[int] | None = None
 
-    def sketch(self, why: Sequence[str]) -> Sketch:
-        """Return the sketch, explained by *why*."""
+    def schedule(self, why: Sequence[str]) -> Schedule:
+        """Return the schedule, explained by *why*."""
         partials, threads = {}, {}
         for name in self.group.members:
             is_update = self.shapes[name].statement.kind is Kind.UPDATE
@@ -92,7 +92,7 @@ class Assembly:
                 partials[name] = found
                 threads[name] = self.lanes[name].widths if any(p.is_lane for p in found) else ()
         shared = [_thread_loop(tile) for tile in self.tiles if tile.thread_axis >= 0]
-        return Sketch(
+        return Schedule(
             self.group.members, (*self.block_loops(), *shared),
             self._all_remaining(), partials,
             why=tuple(why), threads=threads, in_registers=True, layout=self._layout(),

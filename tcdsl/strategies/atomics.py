@@ -17,7 +17,7 @@ from tcdsl.options import Options
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 
 
 def with_atomics(scop: Scop, shapes: Mapping[str, Shape], options: Options) -> Scop:
@@ -59,16 +59,16 @@ def freed(shape: Shape, statement: Statement) -> Shape:
     return replace(shape, statement=statement, roles=(Role.PARALLEL,) * len(shape.roles))
 
 
-def added_at_once(scop: Scop, sketch: Sketch, options: Options) -> Sketch:
-    """Return *sketch* with the chunks' sums added by atomics, where that is asked for."""
+def added_at_once(scop: Scop, schedule: Schedule, options: Options) -> Schedule:
+    """Return *schedule* with the chunks' sums added by atomics, where that is asked for."""
     if options.cross_block != "atomic":
-        return sketch
+        return schedule
     found = set()
-    for name in sketch.partials:
+    for name in schedule.partials:
         reduction = scop.by_name[name].reduction
         if reduction is not None and _may_be_atomic(reduction, options):
             found.add(name)
-    return replace(sketch, atomic=frozenset(found))
+    return replace(schedule, atomic=frozenset(found))
 
 
 def _may_be_atomic(reduction: Reduction, options: Options) -> bool:

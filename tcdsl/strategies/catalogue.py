@@ -182,8 +182,8 @@ def least_seconds(problem: Problem) -> float:
 
 def _least(problem: Problem, every: Sequence[Choice]) -> Choice:
     """Return the first of *every* that takes about the least time."""
-    sketches = [choice.template.schedule(problem, choice.config) for choice in every]
-    found = least_of(problem, sketches, ALIKE)
+    schedules = [choice.template.schedule(problem, choice.config) for choice in every]
+    found = least_of(problem, schedules, ALIKE)
     assert found is not None, "no bound rules all out"
     return every[found[0]]
 
@@ -243,8 +243,8 @@ def _unless_others_are_quick(problem: Problem, tiles: Choice) -> Choice:
     if seconds > BRIEF_SECONDS:
         return tiles
     every = _others(problem)
-    sketches = [choice.template.schedule(problem, choice.config) for choice in every]
-    found = least_of(problem, sketches, ALIKE, seconds / SPEEDUP)
+    schedules = [choice.template.schedule(problem, choice.config) for choice in every]
+    found = least_of(problem, schedules, ALIKE, seconds / SPEEDUP)
     return tiles if found is None or SPEEDUP * found[1] > seconds else every[found[0]]
 
 

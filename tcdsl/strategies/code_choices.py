@@ -29,7 +29,7 @@ from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.plan import Code
 from tcdsl.strategies.asked import misfit
 from tcdsl.strategies.problem import Problem, analysis
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.traffic import footprints
 from tcdsl.strategies.work import along_axes
 
@@ -41,22 +41,25 @@ _OF_ONE_INSTRUCTION = frozenset({"abs", "fabs", "fma", "fmax", "fmin", "max", "m
 SUM_TERMS = (8, 16, 32)  # bounds of errors (interp/error_bounds) are for 64 and fewer
 
 
-def default_code(problem: Problem, sketch: Sketch) -> Code:
-    """Return what is chosen of the code of *sketch* where nothing is asked for."""
+def default_code(problem: Problem, schedule: Schedule) -> Code:
+    """Return what is chosen of the code of *schedule* where nothing is asked for."""
     if not isinstance(problem.machine, Chip):
         return Code()
-    prefetch_bytes = bytes_ahead(problem.gpu) if sketch.turns else 0
-    registers = _thread_registers(sketch, problem.gpu)
-    beside, rows = sketch.beside or _blocks_of_wave(problem, sketch), _row_bytes(problem, sketch)
+    prefetch_bytes = bytes_ahead(problem.gpu) if schedule.turns else 0
+    registers = _thread_registers(schedule, problem.gpu)
+    beside, rows = (
+        schedule.beside or _blocks_of_wave(problem, schedule),
+        _row_bytes(problem, schedule),
+    )
     return Code(prefetch_bytes, beside, thread_registers=registers, row_bytes=rows)
 
 
-def _row_lengths(sketch: Sketch, gpu: Chip) -> tuple[int, ...]:
+def _row_lengths(schedule: Schedule, gpu: Chip) -> tuple[int, ...]:
     """Return how long the rows may be by which warps load and store lines, the longest first.
 
     Warps that have all rows of a tile are along one axis, as rows are.
     """
-    product, work = sketch.tensor or sketch.implicit, sketch.work
+    product, work = schedule.tensor or schedule.implicit, schedule.work
     if product is None or work is None or not product.boxes or product.is_finished:
         return ()
     tiles, barriers = product.tiles, 2 * BARRIER_BYTES * product.stages
@@ -64,13 +67,13 @@ def _row_lengths(sketch: Sketch, gpu: Chip) -> tuple[int, ...]:
     return row_lengths(gpu, warps, tiles.columns, taken, is_alone=product.in_turn)
 
 
-def _row_bytes(problem: Problem, sketch: Sketch) -> int:
+def _row_bytes(problem: Problem, schedule: Schedule) -> int:
     """Return how long rows are, 0 where threads exchange.
 
     Threads that compute functions store meanwhile what they have exchanged: gelu at 4096 takes
     183.5 us, and 185.0 by way of rows (H200).
     """
-    lengths = _row_lengths(sketch, problem.gpu)
+    lengths = _row_lengths(schedule, problem.gpu)
     if not lengths:
         return 0
     statements = (problem.scop.by_name[name] for name in problem.group.members)
@@ -79,7 +82,7 @@ def _row_bytes(problem: Problem, sketch: Sketch) -> int:
     return lengths[0] if _OF_ONE_INSTRUCTION.issuperset(calls) else 0
 
 
-def _blocks_of_wave(problem: Problem, sketch: Sketch) -> int:
+def _blocks_of_wave(problem: Problem, schedule: Schedule) -> int:
     """Return how many blocks a multiprocessor has where all are few warps and load much, else 0.
 
     Told nothing, NVRTC leaves threads as few registers as fill a multiprocessor, and they load late
@@ -87,12 +90,12 @@ def _blocks_of_wave(problem: Problem, sketch: Sketch) -> int:
     takes 13.4 us on an H200 with 32 registers, and 10.9 with 96.  Of 1024 threads others hide what
     one waits for: dien_gru (4096, 128) 18.9 with 40 and 19.1 with 64, lstm_steps 10.5 and 10.9.
     """
-    pieces = (piece for own in sketch.remaining.values() for piece in own)
+    pieces = (piece for own in schedule.remaining.values() for piece in own)
     is_cluster = any(piece.axis == RANK for piece in pieces)
-    if is_cluster or sketch.work is not None or _n_loads(problem) < MANY_LOADS:
+    if is_cluster or schedule.work is not None or _n_loads(problem) < MANY_LOADS:
         return 0
-    blocks = prod(along_axes(sketch, LoopKind.BLOCK))
-    threads = prod(along_axes(sketch, LoopKind.THREAD))
+    blocks = prod(along_axes(schedule, LoopKind.BLOCK))
+    threads = prod(along_axes(schedule, LoopKind.THREAD))
     each = -(-blocks // problem.gpu.multiprocessors)
     if each * threads > FEW_WARPS * problem.gpu.threads_per_multiprocessor:
         return 0
@@ -107,26 +110,26 @@ def _n_loads(problem: Problem) -> int:
     return sum(read.array in known for statement in statements for read in statement.reads)
 
 
-def _thread_registers(sketch: Sketch, gpu: Chip) -> int:
+def _thread_registers(schedule: Schedule, gpu: Chip) -> int:
     """Return how many registers the threads get that hold many sums of products, or 0.
 
     Nine warps have 168 each, as many as twelve; then what is computed of 128 sums does not fit.
     Warps that all take a ticket afterwards have one number of them.
     """
-    product = sketch.tensor or sketch.implicit
+    product = schedule.tensor or schedule.implicit
     if product is None or not product.boxes or product.is_finished:
         return 0
     tiles = product.tiles
-    each = 1 if sketch.tensor is None else sketch.tensor.n_sums
+    each = 1 if schedule.tensor is None else schedule.tensor.n_sums
     sums = each * tiles.rows * tiles.columns // WARP
     is_large = tiles.threads > PRODUCING_WARPS * WARP and sums >= MANY_SUMS
     taken = tiles.threads * MANY_REGISTERS + PRODUCING_WARPS * WARP * FEW_REGISTERS
     return MANY_REGISTERS if is_large and taken <= gpu.registers_per_multiprocessor else 0
 
 
-def code_space(problem: Problem, sketch: Sketch) -> dict[str, tuple[int | bool, ...]]:
+def code_space(problem: Problem, schedule: Schedule) -> dict[str, tuple[int | bool, ...]]:
     """Return the values that each choice may have."""
-    default = default_code(problem, sketch)
+    default = default_code(problem, schedule)
     is_plain = problem.options.summation == "plain"
     both = (True, False)
     return {
@@ -137,22 +140,22 @@ def code_space(problem: Problem, sketch: Sketch) -> dict[str, tuple[int | bool, 
         "unrolled_bytes": UNROLLED_BYTES,
         "sum_terms": SUM_TERMS if is_plain else (default.sum_terms,),
         "thread_registers": tuple(dict.fromkeys((0, default.thread_registers))),
-        "row_bytes": (0, *_row_lengths(sketch, problem.gpu)),
+        "row_bytes": (0, *_row_lengths(schedule, problem.gpu)),
     }
 
 
-def code_for(problem: Problem, sketch: Sketch, asked: Mapping[str, Any]) -> Code:
-    """Return the code of *sketch*: what is *asked* for, or else the default.
+def code_for(problem: Problem, schedule: Schedule, asked: Mapping[str, Any]) -> Code:
+    """Return the code of *schedule*: what is *asked* for, or else the default.
 
     :raises OptionError: (TC060) there is no such choice, or no such value of it.
     """
-    default = default_code(problem, sketch)
+    default = default_code(problem, schedule)
     if not asked:
         return default
     kernel = "+".join(problem.group.members)
     if not isinstance(problem.machine, Chip):
         raise misfit(kernel, "of a CPU's code nothing is left to choose")
-    space = code_space(problem, sketch)
+    space = code_space(problem, schedule)
     for key, value in asked.items():
         if key not in space:
             names = ", ".join(field.name for field in fields(Code))

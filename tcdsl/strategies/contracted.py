@@ -20,7 +20,7 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Kind
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.strategies.problem import Problem, analysis
-from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Operand, Tile
+from tcdsl.strategies.schedule import VECTOR_BYTES, Axis, Operand, Tile
 
 MIN_WORK = gpu_thresholds.TILED_MULTIPLICATIONS
 LEAST_COPY_BYTES = BANK_BYTES  # that move past the registers

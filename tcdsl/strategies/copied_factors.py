@@ -17,39 +17,39 @@ from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read, why_not_cached
 from tcdsl.schedule.fusion import textual
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.sketch import VECTOR_BYTES, OuterLoop, Sketch
+from tcdsl.strategies.schedule import VECTOR_BYTES, OuterLoop, Schedule
 
 
-def with_copied_factors(scop: Scop, sketch: Sketch) -> tuple[Scop, Sketch]:
-    """Return *scop* and *sketch* with copies of the arrays that the sketch says."""
-    for array in sketch.copied:
+def with_copied_factors(scop: Scop, schedule: Schedule) -> tuple[Scop, Schedule]:
+    """Return *scop* and *schedule* with copies of the arrays that the schedule says."""
+    for array in schedule.copied:
         readers = [
             name
-            for name in sketch.members
+            for name in schedule.members
             if any(read.array == array for read in scop.by_name[name].reads)
         ]
         outer = {
-            name: tuple(loop.pieces[name].coordinate for loop in sketch.outer) for name in readers
+            name: tuple(loop.pieces[name].coordinate for loop in schedule.outer) for name in readers
         }
         if why_not_cached(scop, array, outer) is not None:
             continue
         cached = cache_read(scop, array, outer, Buffer(f"{array}.copied{len(scop.arrays)}"))
-        scop, sketch = cached.scop, _with_copy(sketch, cached, readers[0])
-    return scop, sketch
+        scop, schedule = cached.scop, _with_copy(schedule, cached, readers[0])
+    return scop, schedule
 
 
-def _with_copy(sketch: Sketch, cached: Cached, reader: str) -> Sketch:
+def _with_copy(schedule: Schedule, cached: Cached, reader: str) -> Schedule:
     loops = tuple(
         _with(loop, cached.copy, loop.pieces[reader], cached.outer[depth])
-        for depth, loop in enumerate(sketch.outer)
+        for depth, loop in enumerate(schedule.outer)
     )
     return replace(
-        sketch,
-        members=textual(cached.scop, (*sketch.members, cached.copy)),
+        schedule,
+        members=textual(cached.scop, (*schedule.members, cached.copy)),
         outer=loops,
-        remaining={**sketch.remaining, cached.copy: _pieces(sketch, cached)},
-        staged=(*sketch.staged, cached.array),
-        large=(*sketch.large, cached.array),
+        remaining={**schedule.remaining, cached.copy: _pieces(schedule, cached)},
+        staged=(*schedule.staged, cached.array),
+        large=(*schedule.large, cached.array),
     )
 
 
@@ -59,7 +59,7 @@ def _with(loop: OuterLoop, name: str, piece: Piece, position: int) -> OuterLoop:
     return replace(loop, pieces={**loop.pieces, name: own})
 
 
-def _pieces(sketch: Sketch, cached: Cached) -> tuple[Piece, ...]:
+def _pieces(schedule: Schedule, cached: Cached) -> tuple[Piece, ...]:
     """Return the loops of a copy: threads along its last axis first, then along the one before."""
     array, sizes = cached.scop.arrays[cached.array], cached.sizes
     dims = [dim for dim in reversed(range(len(sizes))) if sizes[dim] > 1]
@@ -70,7 +70,7 @@ def _pieces(sketch: Sketch, cached: Cached) -> tuple[Piece, ...]:
     threads: list[Piece] = []
     if dims:
         used[dims[0]] = vector
-    for axis, width in enumerate(sketch.copiers):
+    for axis, width in enumerate(schedule.copiers):
         free = [dim for dim in dims if used[dim] < sizes[dim]]
         if width == 1 or not free:
             continue

@@ -23,7 +23,7 @@ from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
 from tcdsl.strategies.problem import Problem, analysis
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 
 CALLS, CONVERSION = cpu_thresholds.CALL_OPERATIONS, cpu_thresholds.CONVERSION_OPERATIONS
 RESTART = cpu_thresholds.RESTART_BYTES
@@ -51,28 +51,28 @@ class _Nest(NamedTuple):
         return tuple(loop.trips for loop in self.loops)
 
 
-def cpu_work_of(problem: Problem, sketch: Sketch) -> CpuWork:
-    """Return what the kernel of *problem* costs in the schedule *sketch*."""
-    if sketch.cpu_work is not None:
-        return sketch.cpu_work
-    threads = _threads(problem, sketch)
-    nests = [_nest(problem, sketch, name, threads) for name in sketch.members]
+def cpu_work_of(problem: Problem, schedule: Schedule) -> CpuWork:
+    """Return what the kernel of *problem* costs in the schedule *schedule*."""
+    if schedule.cpu_work is not None:
+        return schedule.cpu_work
+    threads = _threads(problem, schedule)
+    nests = [_nest(problem, schedule, name, threads) for name in schedule.members]
     depth = _shared_depth(nests)
-    near = _Near(problem, sketch, nests, depth)
+    near = _Near(problem, schedule, nests, depth)
     near.threads = threads
-    phases = [_scaled(_phase(problem, sketch, nest, near), threads) for nest in nests]
+    phases = [_scaled(_phase(problem, schedule, nest, near), threads) for nest in nests]
     if all(len(nest.loops) == depth for nest in nests):
         phases = [_added(phases)]
-    forks = 1 if any(loop.kind is LoopKind.PARALLEL for loop in sketch.outer) else 0
+    forks = 1 if any(loop.kind is LoopKind.PARALLEL for loop in schedule.outer) else 0
     return CpuWork(tuple(phases), forks if problem.cpu.threads > 1 else 0)
 
 
-def _threads(problem: Problem, sketch: Sketch) -> float:
+def _threads(problem: Problem, schedule: Schedule) -> float:
     """Return how many threads are busy, on average."""
     most, lead = problem.cpu.threads, problem.lead
     trips = prod(
         loop.pieces[lead].extent
-        for loop in sketch.outer
+        for loop in schedule.outer
         if loop.kind is LoopKind.PARALLEL and lead in loop.pieces
     )
     return trips / ceil(trips / most) if trips > 1 and most > 1 else 1.0
@@ -81,10 +81,10 @@ def _threads(problem: Problem, sketch: Sketch) -> float:
 # --- loops -------------------------------------------------------------------------------------
 
 
-def _nest(problem: Problem, sketch: Sketch, name: str, threads: float) -> _Nest:
+def _nest(problem: Problem, schedule: Schedule, name: str, threads: float) -> _Nest:
     shape, axes = problem.shapes[name], _axis_numbers(problem)
-    around = [(loop.pieces[name], loop.kind) for loop in sketch.outer if name in loop.pieces]
-    inside = [(piece, None) for piece in sketch.remaining[name]]
+    around = [(loop.pieces[name], loop.kind) for loop in schedule.outer if name in loop.pieces]
+    inside = [(piece, None) for piece in schedule.remaining[name]]
     found = []
     for piece, kind in (*around, *inside):
         dim, step = piece.coordinate.position, piece.coordinate.div
@@ -123,11 +123,11 @@ class _Near:
     """Which arrays are near when a member reads them, since those before it have."""
 
     def __init__(
-        self, problem: Problem, sketch: Sketch, nests: Sequence[_Nest], depth: int
+        self, problem: Problem, schedule: Schedule, nests: Sequence[_Nest], depth: int
     ) -> None:
         self.depth = depth
         self.threads = 1.0
-        self._sketch = sketch
+        self._schedule = schedule
         self.own = _internal_arrays(problem)
         self._seen: set[str] = set()
         self._problem = problem
@@ -149,9 +149,9 @@ class _Near:
             strides = [abs(row[loop.dim]) * loop.step * sizes[number] for loop in nest.loops]
             if array in self.own:
                 strides[: self.depth] = [0] * self.depth
-            if number < n_writes and _is_tile(self._sketch, nest.name):
+            if number < n_writes and _is_tile(self._schedule, nest.name):
                 # Sums are in registers until a tile of them is stored.
-                for at in _in_tile(self._sketch, nest):
+                for at in _in_tile(self._schedule, nest):
                     size, strides[at] = size * nest.trips[at], 0
             moves.append(Moves(tuple(strides), size, number < n_writes))
         return Touched(moves, nest.trips)
@@ -200,7 +200,7 @@ def _element_bytes(problem: Problem, name: str) -> tuple[int, ...]:
 # --- phases ------------------------------------------------------------------------------------
 
 
-def _phase(problem: Problem, sketch: Sketch, nest: _Nest, near: _Near) -> Phase:
+def _phase(problem: Problem, schedule: Schedule, nest: _Nest, near: _Near) -> Phase:
     """Return what one thread does of a member."""
     cpu, name = problem.cpu, nest.name
     bytes_ = [
@@ -211,33 +211,33 @@ def _phase(problem: Problem, sketch: Sketch, nest: _Nest, near: _Near) -> Phase:
             (cpu.l3_bytes, RESTART[1]),
         )
     ]
-    core = (_tile if _is_tile(sketch, name) else _row)(problem, sketch, nest, near)
+    core = (_tile if _is_tile(schedule, name) else _row)(problem, schedule, nest, near)
     near.see(name)
     return replace(core, l2_bytes=bytes_[0], l3_bytes=bytes_[1], dram_bytes=bytes_[2])
 
 
-def _is_tile(sketch: Sketch, name: str) -> bool:
+def _is_tile(schedule: Schedule, name: str) -> bool:
     """Return whether the sums of *name* are a register tile."""
-    return name in sketch.innermost or any(member == name for member, _ in sketch.unrolled)
+    return name in schedule.innermost or any(member == name for member, _ in schedule.unrolled)
 
 
-def _in_tile(sketch: Sketch, nest: _Nest) -> list[int]:
+def _in_tile(schedule: Schedule, nest: _Nest) -> list[int]:
     """Return the positions of the loops over a tile of registers."""
     last = len(nest.loops) - 1
     rows = (
         at for at, loop in enumerate(nest.loops)
-        if loop.step == 1 and (nest.name, loop.dim) in sketch.unrolled
+        if loop.step == 1 and (nest.name, loop.dim) in schedule.unrolled
     )  # fmt: skip
     return [*dict.fromkeys((*rows, last))]
 
 
-def _row(problem: Problem, sketch: Sketch, nest: _Nest, near: _Near) -> Phase:
+def _row(problem: Problem, schedule: Schedule, nest: _Nest, near: _Near) -> Phase:
     """Return what a core does whose innermost loop runs in vectors, or one value after another."""
     shape, cpu = problem.shapes[nest.name], problem.cpu
     unit, operations, width = _arithmetic(problem, nest.name)
     trips = nest.trips or (1,)
     around, last = prod(trips[:-1]), trips[-1]
-    lanes = sketch.lanes.get(nest.name, 0)
+    lanes = schedule.lanes.get(nest.name, 0)
     role = shape.roles[nest.loops[-1].dim] if nest.loops else Role.PARALLEL
     is_vector = last > 1 and (lanes > 0 or role is Role.PARALLEL) and _is_along(shape, nest)
     if lanes:
@@ -279,17 +279,17 @@ def _loaded(problem: Problem, nest: _Nest, near: _Near, is_vector: bool) -> Iter
         yield UPDATED * count if is_update else count
 
 
-def _tile(problem: Problem, sketch: Sketch, nest: _Nest, near: _Near) -> Phase:
+def _tile(problem: Problem, schedule: Schedule, nest: _Nest, near: _Near) -> Phase:
     """Return what a core does for a register tile: its steps count the loads, too."""
     shape = problem.shapes[nest.name]
     unit, _, width = _arithmetic(problem, nest.name)
-    unrolled = {dim for member, dim in sketch.unrolled if member == nest.name}
+    unrolled = {dim for member, dim in schedule.unrolled if member == nest.name}
     vector = nest.loops[-1]
     is_dot = shape.roles[vector.dim] is Role.REDUCED or bool(
-        [p for p in sketch.partials.get(nest.name, ()) if p.is_lane]
+        [p for p in schedule.partials.get(nest.name, ()) if p.is_lane]
     )
     inside = {*unrolled, vector.dim}
-    tile_rows = prod(int(nest.trips[at]) for at in _in_tile(sketch, nest)[:-1])
+    tile_rows = prod(int(nest.trips[at]) for at in _in_tile(schedule, nest)[:-1])
     rows = prod(shape.extents[dim] for dim in unrolled)
     lanes = int(vector.trips)
     across = 1 if is_dot else shape.extents[vector.dim]

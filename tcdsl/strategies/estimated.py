@@ -7,14 +7,14 @@ from tcdsl.costmodel.estimate import Estimate, estimate
 from tcdsl.costmodel.work import Work
 from tcdsl.strategies.cpu_work import cpu_work_of
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.work import work_of
 
 
-def estimated(problem: Problem, sketch: Sketch) -> tuple[Work | CpuWork, Estimate]:
-    """Return what *sketch* costs, and how long that takes."""
+def estimated(problem: Problem, schedule: Schedule) -> tuple[Work | CpuWork, Estimate]:
+    """Return what *schedule* costs, and how long that takes."""
     if isinstance(problem.machine, Chip):
-        work = work_of(problem, sketch)
+        work = work_of(problem, schedule)
         return work, estimate(work, problem.machine)
-    cpu_work = cpu_work_of(problem, sketch)
+    cpu_work = cpu_work_of(problem, schedule)
     return cpu_work, estimate_on_cpu(cpu_work, problem.machine)

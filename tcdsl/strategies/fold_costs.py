@@ -20,7 +20,7 @@ from tcdsl.poly.scop import Kind
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.problem import Problem, analysis
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 
 FOLD_CYCLES = gpu_thresholds.WARP_STEP_CYCLES
 
@@ -36,18 +36,18 @@ class Folds(NamedTuple):
         return Folds(times * self.over_blocks, times * self.over_clusters, times * self.cycles)
 
 
-def folds_of(problem: Problem, sketch: Sketch) -> Folds:
+def folds_of(problem: Problem, schedule: Schedule) -> Folds:
     """Return the folds of a block's sums; of its turns, those of one."""
-    widths = {n: prod(w for a, w in own if a != RANK) for n, own in sketch.threads.items()}
+    widths = {n: prod(w for a, w in own if a != RANK) for n, own in schedule.threads.items()}
     widest = max(widths.values(), default=1)
     over_blocks, over_clusters, cycles = 0, 0, 0.0
     for name in updates_of(problem) if widest > 1 else ():
-        axes = [axis for axis, _ in sketch.threads.get(name, ())]
+        axes = [axis for axis, _ in schedule.threads.get(name, ())]
         if not axes:  # each thread has sums of its own
             continue
         is_narrow = axes == [0] and widths[name] <= WARP
-        calls = _calls(problem, sketch, name, is_narrow=is_narrow)
-        is_counted = RANK in axes and bool(sketch.turns)
+        calls = _calls(problem, schedule, name, is_narrow=is_narrow)
+        is_counted = RANK in axes and bool(schedule.turns)
         has_barrier = widest > WARP and not is_narrow and axes != [RANK] and not is_counted
         over_blocks += calls if has_barrier else 0
         over_clusters += calls if RANK in axes else 0
@@ -67,23 +67,23 @@ def updates_of(problem: Problem) -> tuple[str, ...]:
     return tuple(n for n in members if problem.shapes[n].statement.kind is Kind.UPDATE)
 
 
-def _calls(problem: Problem, sketch: Sketch, name: str, *, is_narrow: bool) -> int:
+def _calls(problem: Problem, schedule: Schedule, name: str, *, is_narrow: bool) -> int:
     """Return how often a thread folds for *name*, one call after another."""
-    results = list(_results_of_thread(problem, sketch, name))
+    results = list(_results_of_thread(problem, schedule, name))
     serial = prod(piece.extent for piece in results if piece.kind is LoopKind.SERIAL)
     unrolled = prod(piece.extent for piece in results if piece.kind is LoopKind.UNROLL)
     is_one_call = is_narrow or unrolled & (unrolled - 1) == 0
     return serial * (1 if is_one_call else unrolled)
 
 
-def _results_of_thread(problem: Problem, sketch: Sketch, name: str) -> Iterator[Piece]:
+def _results_of_thread(problem: Problem, schedule: Schedule, name: str) -> Iterator[Piece]:
     """Yield the loops of a thread over results of *name*, but for axes that all members share.
 
     A block's turns come first, and are counted apart.
     """
     shape = problem.shapes[name]
     shared = {axis[name] for axis in problem.parallel}
-    for piece in sketch.remaining[name][len(sketch.turns) :]:
+    for piece in schedule.remaining[name][len(schedule.turns) :]:
         dim = piece.coordinate.position
         if dim not in shared and shape.roles[dim] is Role.PARALLEL:
             yield piece

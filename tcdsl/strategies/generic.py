@@ -41,7 +41,7 @@ from tcdsl.schedule.fusion import Group
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.levels import Level, front_of, level_of, opened, points_of, tiles_of
 from tcdsl.strategies.operations import PARALLEL_WORK, work_of
-from tcdsl.strategies.sketch import OuterLoop, Sketch
+from tcdsl.strategies.schedule import OuterLoop, Schedule
 
 DEFAULT_TILE = cpu_thresholds.BAND_TILE
 CHUNKS_PER_THREAD = cpu_thresholds.CHUNKS_A_THREAD
@@ -233,8 +233,8 @@ def has_parallel_loop(tree: Node) -> bool:
     return any(loop.kind is LoopKind.PARALLEL for loop in loops_of(tree))
 
 
-def bare_sketch(members: Sequence[str], shapes: Mapping[str, Shape]) -> Sketch:
-    """Return a sketch without choices."""
+def bare_schedule(members: Sequence[str], shapes: Mapping[str, Shape]) -> Schedule:
+    """Return a schedule without choices."""
     remaining = {
         name: tuple(
             Piece(Coordinate(dim), shapes[name].extents[dim], shapes[name].roles[dim])
@@ -242,7 +242,7 @@ def bare_sketch(members: Sequence[str], shapes: Mapping[str, Shape]) -> Sketch:
         )
         for name in members
     }
-    return Sketch(tuple(members), (), remaining, {}, template="plain")
+    return Schedule(tuple(members), (), remaining, {}, template="plain")
 
 
 def textual_tree(shape: Shape, cpu: Cpu, prefix: str = "") -> Node:
@@ -263,25 +263,25 @@ def textual_tree(shape: Shape, cpu: Cpu, prefix: str = "") -> Node:
     return body
 
 
-def plain_sketch(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu) -> Sketch:
-    """Return the sketch of a statement alone: its outermost parallel loop on the threads."""
-    sketch = bare_sketch(group.members, shapes)
+def plain_schedule(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu) -> Schedule:
+    """Return the schedule of a statement alone: its outermost parallel loop on the threads."""
+    schedule = bare_schedule(group.members, shapes)
     work = sum(work_of(shapes[name]) for name in group.members)
     if cpu.threads == 1 or work < PARALLEL_WORK:
-        return sketch
+        return schedule
     parallel = [axis for axis in group.axes if group.has_parallel(axis, shapes)]
     axis = next((a for a in parallel if _extent(a, shapes) >= cpu.threads), None)
     if axis is None:
-        return sketch
+        return schedule
     pieces = {
         name: Piece(Coordinate(dim), shapes[name].extents[dim], Role.PARALLEL)
         for name, dim in axis.items()
     }
     remaining = {
-        name: tuple(p for p in sketch.remaining[name] if p.coordinate.position != axis[name])
+        name: tuple(p for p in schedule.remaining[name] if p.coordinate.position != axis[name])
         for name in group.members
     }
-    return replace(sketch, outer=(OuterLoop(pieces, LoopKind.PARALLEL),), remaining=remaining)
+    return replace(schedule, outer=(OuterLoop(pieces, LoopKind.PARALLEL),), remaining=remaining)
 
 
 def _extent(axis: Mapping[str, int], shapes: Mapping[str, Shape]) -> int:

@@ -43,7 +43,7 @@ from tcdsl.records import dataclass
 from tcdsl.schedule.plan import DEFAULT_CODE, Code
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.levels import Level, front_of, level_of, opened, points_of, tiles_of
-from tcdsl.strategies.sketch import Bands
+from tcdsl.strategies.schedule import Bands
 
 BLOCK_THREADS = block_sizes.BLOCK_THREADS
 WARP = chip.WARP

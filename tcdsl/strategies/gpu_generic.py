@@ -28,11 +28,11 @@ from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.schedule.mapping import Mapped, why_not_mapped
 from tcdsl.schedule.promotion import promote
 from tcdsl.schedule.synchronisation import synchronise, why_not_synchronised
-from tcdsl.strategies.generic import bare_sketch
+from tcdsl.strategies.generic import bare_schedule
 from tcdsl.strategies.gpu_bands import ENOUGH_THREADS, BandMapper, IslKernel, threads_of
 from tcdsl.strategies.problem import Problem, own_analysis
-from tcdsl.strategies.sketch import Bands
-from tcdsl.strategies.sketch_rewrites import Rewritten, apply
+from tcdsl.strategies.schedule import Bands
+from tcdsl.strategies.schedule_rewrites import Rewritten, apply
 
 MIN_RECURRENCE = gpu_thresholds.RECURRENCE_INSTANCES
 
@@ -113,8 +113,8 @@ class _Scheduled:
 @own_analysis
 def _scheduled(problem: Problem) -> _Scheduled | str:
     """Return isl's schedule of *problem*; or why there is none."""
-    done = apply(problem.scop, bare_sketch(problem.group.members, problem.shapes))
-    names = done.sketch.members
+    done = apply(problem.scop, bare_schedule(problem.group.members, problem.shapes))
+    names = done.schedule.members
     if any(done.scop.by_name[name].domain.is_empty() for name in names):
         return "a statement never runs"
     dependences = dependences_of(done.scop)

@@ -1,6 +1,6 @@
-"""A GPU's groups into kernels to be nested: each is sketched and rewritten, one after another.
+"""A GPU's groups into kernels to be nested: each is scheduled and rewritten, one after another.
 
-    group --->  a choice  --->  a sketch, rewritten     (choices, catalogue, sketch)
+    group --->  a choice  --->  a schedule, rewritten     (choices, catalogue, schedule)
 
 What a rewrite leaves to be done after the kernel, the sums of its blocks' chunks, is run by its
 last blocks, small groups that follow with it (finish.py); else it is a group like any other, the
@@ -37,8 +37,8 @@ from tcdsl.strategies.private_results import with_copies, with_summed_copies
 from tcdsl.strategies.problem import Finish, Problem, Scheme
 from tcdsl.strategies.queued import Queued
 from tcdsl.strategies.residence import keep_rows
-from tcdsl.strategies.sketch import Bands, Layout, Sketch
-from tcdsl.strategies.sketch_rewrites import apply
+from tcdsl.strategies.schedule import Bands, Layout, Schedule
+from tcdsl.strategies.schedule_rewrites import apply
 from tcdsl.strategies.template import Choice
 from tcdsl.strategies.templates import last_block
 from tcdsl.strategies.tensor_kernel import tensor_kernel
@@ -68,7 +68,7 @@ def rewrite_groups(
     scheme: Scheme,
     common: Mapping[str, Choice] = NOTHING_IN_COMMON,
 ) -> tuple[Scop, list[Queued]]:
-    """Sketch every group and apply its rewrites, one group after another.
+    """Schedule every group and apply its rewrites, one group after another.
 
     :arg common: choices of kernels that are to have blocks of one shape, if nothing else is asked.
     """
@@ -124,10 +124,10 @@ class _Rewriter:
         """Queue *group*, by the template that is chosen, or as a library's."""
         if library_of(self.scop, group.members):
             return self._queue_library(group)
-        problem, sketch = self._sketch(group, may_chunk, self.scheme)
-        if sketch.bands is not None:
-            return self._queue_isl(problem, sketch, sketch.bands)
-        return self._queue_sketch(group, problem, sketch)
+        problem, schedule = self._schedule(group, may_chunk, self.scheme)
+        if schedule.bands is not None:
+            return self._queue_isl(problem, schedule, schedule.bands)
+        return self._queue_schedule(group, problem, schedule)
 
     def _queue_library(self, group: Group) -> _Left:
         kernel = library_kernel(self.scop, group.members, self._shapes, f"g{len(self.queue)}")
@@ -137,7 +137,7 @@ class _Rewriter:
         self.queue.append(Queued(kernel, "+".join(group.members), problem=problem))
         return _Left()
 
-    def _queue_isl(self, problem: Problem, sketch: Sketch, bands: Bands) -> _Left:
+    def _queue_isl(self, problem: Problem, schedule: Schedule, bands: Bands) -> _Left:
         """Queue the kernels of isl's schedule; the first stands for what was chosen."""
         found = trees_by_isl(problem, bands)
         assert not isinstance(found, str), "why_not"
@@ -146,48 +146,48 @@ class _Rewriter:
         self._queue_alone(found.before)
         for number, kernel in enumerate(found.kernels):
             name = "+".join(statements_of(kernel.tree))
-            own = replace(kernel, config=sketch.config, code=sketch.code)
+            own = replace(kernel, config=schedule.config, code=schedule.code)
             self.queue.append(Queued(own, name, problem=None if number else problem))
         return _Left()
 
-    def _queue_sketch(self, group: Group, problem: Problem, sketch: Sketch) -> _Left:
-        """Apply the rewrites of *sketch*, and queue it."""
-        if sketch.tensor is not None:
-            kernel = tensor_kernel(problem, sketch, sketch.tensor)
+    def _queue_schedule(self, group: Group, problem: Problem, schedule: Schedule) -> _Left:
+        """Apply the rewrites of *schedule*, and queue it."""
+        if schedule.tensor is not None:
+            kernel = tensor_kernel(problem, schedule, schedule.tensor)
             return self._queue_tensor(group, problem, kernel)
-        if sketch.implicit is not None:
-            kernel = implicit_kernel(problem, sketch, sketch.implicit)
+        if schedule.implicit is not None:
+            kernel = implicit_kernel(problem, schedule, schedule.implicit)
             return self._queue_tensor(group, problem, kernel)
-        if sketch.transposition is not None:
-            kernel = transposing_kernel(problem, sketch, sketch.transposition)
+        if schedule.transposition is not None:
+            kernel = transposing_kernel(problem, schedule, schedule.transposition)
             return self._queue_tensor(group, problem, kernel)
         notes = ["+".join(group.members)]
-        queued = {n for q in self.queue if isinstance(q.kernel, Sketch) for n in q.kernel.members}
-        done = apply(self.scop, added_at_once(self.scop, sketch, self.options), queued)
+        queued = {n for q in self.queue if isinstance(q.kernel, Schedule) for n in q.kernel.members}
+        done = apply(self.scop, added_at_once(self.scop, schedule, self.options), queued)
         if done.scop is not self.scop:
             record("rfactor", done.scop, notes=notes)
         self._queue_alone(done.before)
-        self.scop, sketch = keep_rows(done.scop, done.sketch)
+        self.scop, schedule = keep_rows(done.scop, done.schedule)
         if self.scop is not done.scop:
             record("rows on the chip", self.scop, notes=notes)
-        self.scop, sketch = with_copied_factors(self.scop, sketch)
-        self.scop, started, summed = with_summed_copies(self.scop, sketch)
+        self.scop, schedule = with_copied_factors(self.scop, schedule)
+        self.scop, started, summed = with_summed_copies(self.scop, schedule)
         if started:
             self._see_shapes()
         self._queue_beside(started)
-        self.scop, sketch = with_copies(self.scop, sketch)
-        if sketch.private:
-            record("privatised outputs", self.scop, notes=list(sketch.private))
-        self.scop, sketch = with_operand_tiles(self.scop, sketch)
-        if sketch.steps is not None:
+        self.scop, schedule = with_copies(self.scop, schedule)
+        if schedule.private:
+            record("privatised outputs", self.scop, notes=list(schedule.private))
+        self.scop, schedule = with_operand_tiles(self.scop, schedule)
+        if schedule.steps is not None:
             record("tiles in shared memory", self.scop, notes=notes)
-        self.queue.append(Queued(sketch, "+".join(group.members), problem=problem))
+        self.queue.append(Queued(schedule, "+".join(group.members), problem=problem))
         chunks = self._before.chunks_of(group)
         after = done.after if chunks is None else chunks.wholes
-        layout = sketch.layout
+        layout = schedule.layout
         if layout is not None and layout.tiles and not after:
             layout = None  # the sums are whole after all blocks, not after those of a tile
-        return _Left(after, layout, sketch.members, summed)
+        return _Left(after, layout, schedule.members, summed)
 
     def _queue_tensor(self, group: Group, problem: Problem, kernel: TensorKernel) -> _Left:
         self.scop = kernel.scop
@@ -202,8 +202,8 @@ class _Rewriter:
     def _queue_alone(self, names: Sequence[str]) -> None:
         """Queue each of *names* as a kernel of its own."""
         for name in names:
-            problem, sketch = self._sketch(alone(name, self._shapes), False, None)
-            self.queue.append(Queued(sketch, name, problem=problem))
+            problem, schedule = self._schedule(alone(name, self._shapes), False, None)
+            self.queue.append(Queued(schedule, name, problem=problem))
 
     def _queue_beside(self, names: Sequence[str]) -> None:
         """Queue each of *names*, which stores numbers alone, as a kernel of its own.
@@ -212,31 +212,31 @@ class _Rewriter:
         then one launch (plan/launches).
         """
         for name in names:
-            problem, sketch = self._sketch(alone(name, self._shapes), False, None)
+            problem, schedule = self._schedule(alone(name, self._shapes), False, None)
             shapes = [
                 along_axes(q.kernel, LoopKind.THREAD)
                 for q in self.queue
-                if isinstance(q.kernel, Sketch) and _stores_numbers(self.scop, q.kernel)
+                if isinstance(q.kernel, Schedule) and _stores_numbers(self.scop, q.kernel)
             ]
             if shapes and name not in self.asked:
-                sketch = self._shaped(problem, sketch, shapes)
-            self.queue.append(Queued(sketch, name, problem=problem))
+                schedule = self._shaped(problem, schedule, shapes)
+            self.queue.append(Queued(schedule, name, problem=problem))
 
-    def _shaped(self, problem: Problem, sketch: Sketch, shapes: Sequence[Dim3]) -> Sketch:
-        """Return the fastest of the schedules like *sketch* with blocks of one of *shapes*."""
-        (template,) = (t for t in GPU_TEMPLATES if t.name == sketch.template)
-        found = [sketch]
+    def _shaped(self, problem: Problem, schedule: Schedule, shapes: Sequence[Dim3]) -> Schedule:
+        """Return the fastest of the schedules like *schedule* with blocks of one of *shapes*."""
+        (template,) = (t for t in GPU_TEMPLATES if t.name == schedule.template)
+        found = [schedule]
         for config in template.space(problem):
             own = Choice(template, config).schedule(problem)
             if along_axes(own, LoopKind.THREAD) in shapes:
                 found.append(own)
-        least = seconds_of(problem, sketch)
-        best = min(found[1:], key=lambda own: seconds_of(problem, own), default=sketch)
-        return best if seconds_of(problem, best) - least < BESIDE * self.gpu.launch_s else sketch
+        least = seconds_of(problem, schedule)
+        best = min(found[1:], key=lambda own: seconds_of(problem, own), default=schedule)
+        return best if seconds_of(problem, best) - least < BESIDE * self.gpu.launch_s else schedule
 
-    def _sketch(
+    def _schedule(
         self, group: Group, may_chunk: bool, scheme: Scheme | None
-    ) -> tuple[Problem, Sketch]:
+    ) -> tuple[Problem, Schedule]:
         chunks = self._before.chunks_of(group)
         problem = Problem(
             self.scop, group, self._shapes, self.gpu, self.options, chunks, may_chunk,
@@ -304,11 +304,11 @@ class _Rewriter:
             return False
         self.scop = done.scop
         record("cross-block reductions", self.scop, notes=["+".join(members)])
-        self.queue.append(Queued(done.sketch, "+".join(members), True, problem))
+        self.queue.append(Queued(done.schedule, "+".join(members), True, problem))
         self.pending = [p for p in self.pending if not set(p[0].members) & set(members)]
         return True
 
 
-def _stores_numbers(scop: Scop, kernel: Sketch) -> bool:
+def _stores_numbers(scop: Scop, kernel: Schedule) -> bool:
     """Return whether *kernel* reads nothing."""
     return not any(scop.by_name[name].all_reads for name in kernel.members)

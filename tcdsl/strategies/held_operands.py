@@ -16,25 +16,25 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.holding import Held, hold
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.sketch import OuterLoop, Sketch, Steps
+from tcdsl.strategies.schedule import OuterLoop, Schedule, Steps
 
 
-def with_held_operands(scop: Scop, sketch: Sketch, steps: Steps) -> tuple[Scop, Sketch]:
-    """Return *scop* and *sketch* with all operands held, as they are where one cannot be."""
+def with_held_operands(scop: Scop, schedule: Schedule, steps: Steps) -> tuple[Scop, Schedule]:
+    """Return *scop* and *schedule* with all operands held, as they are where one cannot be."""
     step = steps.loop.pieces[steps.reader].coordinate
-    around = [loop.pieces[steps.reader].coordinate for loop in sketch.outer]
+    around = [loop.pieces[steps.reader].coordinate for loop in schedule.outer]
     term = Coordinate(step.position, step.shift, 1, step.div * step.mod)
     held: list[Held] = []
     new = scop
-    for tile in sketch.staged:
+    for tile in schedule.staged:
         one = hold(new, steps.reader, tile, around, term, step.div)
         if one is None:
-            return scop, sketch
+            return scop, schedule
         new = one.scop
         held.append(one)
     for one in held:
-        sketch, steps = _with(sketch, steps, one, step)
-    reads = sketch.remaining[steps.reader]
+        schedule, steps = _with(schedule, steps, one, step)
+    reads = schedule.remaining[steps.reader]
     point = replace(step, div=1, mod=step.div)
     own = Piece(point, step.div, Role.REDUCED, LoopKind.UNROLL)
     assert steps.points is not None, "there are operands"
@@ -44,16 +44,16 @@ def with_held_operands(scop: Scop, sketch: Sketch, steps: Steps) -> tuple[Scop, 
     limit = scop.by_name[steps.reader].domain.dim_max_val(step.position).to_python() - step.shift
     steps = replace(steps, points=points, loop=replace(steps.loop, limit=limit))
     return new, replace(
-        sketch, steps=steps, remaining={**sketch.remaining, steps.reader: rest},
+        schedule, steps=steps, remaining={**schedule.remaining, steps.reader: rest},
         held=tuple(one.array for one in held),
     )  # fmt: skip
 
 
-def _with(sketch: Sketch, steps: Steps, one: Held, step: Coordinate) -> tuple[Sketch, Steps]:
-    """Return *sketch* and *steps* with the loops of what fills the registers."""
-    at, kept = len(sketch.outer), len(sketch.outer) + 1  # its last two dimensions
+def _with(schedule: Schedule, steps: Steps, one: Held, step: Coordinate) -> tuple[Schedule, Steps]:
+    """Return *schedule* and *steps* with the loops of what fills the registers."""
+    at, kept = len(schedule.outer), len(schedule.outer) + 1  # its last two dimensions
     outer = []
-    for number, loop in enumerate(sketch.outer):
+    for number, loop in enumerate(schedule.outer):
         piece = loop.pieces[steps.reader]
         own = Coordinate(number)
         if piece.coordinate.position == one.kept:
@@ -62,7 +62,7 @@ def _with(sketch: Sketch, steps: Steps, one: Held, step: Coordinate) -> tuple[Sk
         outer.append(replace(loop, pieces={**loop.pieces, one.copy: mine}))
     pieces = [
         replace(p, coordinate=replace(p.coordinate, position=kept), role=Role.PARALLEL)
-        for p in sketch.remaining[steps.reader]
+        for p in schedule.remaining[steps.reader]
         if p.coordinate.position == one.kept
     ]
     if pieces[-1].coordinate.div == 1 and pieces[-1].kind is LoopKind.UNROLL:
@@ -73,6 +73,6 @@ def _with(sketch: Sketch, steps: Steps, one: Held, step: Coordinate) -> tuple[Sk
     loop = replace(steps.loop, pieces={**steps.loop.pieces, one.copy: ahead})
     before = steps.points.pieces if steps.points is not None else {}
     points = OuterLoop({**before, one.copy: point}, LoopKind.UNROLL)
-    remaining = {**sketch.remaining, one.copy: tuple(pieces)}
-    sketch = replace(sketch, outer=tuple(outer), remaining=remaining)
-    return sketch, replace(steps, loop=loop, points=points)
+    remaining = {**schedule.remaining, one.copy: tuple(pieces)}
+    schedule = replace(schedule, outer=tuple(outer), remaining=remaining)
+    return schedule, replace(steps, loop=loop, points=points)

@@ -37,7 +37,7 @@ from tcdsl.rewrites.scop.rfactor import rfactor
 from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.fragments import COPIES
 from tcdsl.strategies.problem import Problem, analysis
-from tcdsl.strategies.sketch import Axis
+from tcdsl.strategies.schedule import Axis
 
 LEAST_EXTENT = 3  # of rows, columns and terms, for tiles of them
 LEAST_TERMS = 32  # of one index, that steps are along it alone

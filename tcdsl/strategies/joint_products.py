@@ -40,7 +40,7 @@ from tcdsl.poly.scop import Access
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.column_planes import is_planes
 from tcdsl.strategies.problem import Problem, own_analysis
-from tcdsl.strategies.sketch import Axis, Terms
+from tcdsl.strategies.schedule import Axis, Terms
 from tcdsl.strategies.tile_folds import shared_axis
 
 

@@ -31,7 +31,7 @@ from tcdsl.strategies.implicit_product import (
     indices_of,
     vector_of_factor,
 )
-from tcdsl.strategies.sketch import VECTOR_BYTES
+from tcdsl.strategies.schedule import VECTOR_BYTES
 
 Types = tuple[DType, ...]
 LEAST_BYTES = 8  # of a copy that is worth another order

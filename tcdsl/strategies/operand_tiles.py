@@ -1,4 +1,4 @@
-"""Operands in shared memory: the copies that a sketch's steps ask for, and the loops around them.
+"""Operands in shared memory: the copies that a schedule's steps ask for, and the loops around them.
 
     for k / 16:                        for k / 16 + 2:
       C += A * B          --->           A.tile = A; B.tile = B       two steps ahead
@@ -18,19 +18,19 @@ from tcdsl.rewrites.scop.padding import padded
 from tcdsl.schedule.nesting import Nester, Piece
 from tcdsl.strategies.contracted import copied_along
 from tcdsl.strategies.held_operands import with_held_operands
-from tcdsl.strategies.sketch import Operand, OuterLoop, Sketch, Steps
+from tcdsl.strategies.schedule import Operand, OuterLoop, Schedule, Steps
 
 
-def with_operand_tiles(scop: Scop, sketch: Sketch) -> tuple[Scop, Sketch]:
-    """Return *scop* and *sketch* with copies of what its steps read."""
-    steps = sketch.steps
+def with_operand_tiles(scop: Scop, schedule: Schedule) -> tuple[Scop, Schedule]:
+    """Return *scop* and *schedule* with copies of what its steps read."""
+    steps = schedule.steps
     if steps is None:
-        return scop, sketch
+        return scop, schedule
     whole = _whole(scop, steps)
     if whole is not None:
-        scop, sketch = whole, _without_limits(scop, sketch, steps)
+        scop, schedule = whole, _without_limits(scop, schedule, steps)
     step = steps.loop.pieces[steps.reader]
-    around = [loop.pieces[steps.reader].coordinate for loop in sketch.outer]
+    around = [loop.pieces[steps.reader].coordinate for loop in schedule.outer]
     coordinates: tuple[AnyCoordinate, ...] = (*around, step.coordinate)
     for number, (operand, width) in enumerate(zip(steps.operands, steps.widths, strict=True)):
         name = f"{operand.access.array}.tile{number}{steps.reader}"
@@ -41,24 +41,24 @@ def with_operand_tiles(scop: Scop, sketch: Sketch) -> tuple[Scop, Sketch]:
         scop = cached.scop
         outer = [
             _with(loop, cached.copy, _along(loop.pieces[steps.reader], cached.outer[n]))
-            for n, loop in enumerate(sketch.outer)
+            for n, loop in enumerate(schedule.outer)
         ]
         own = _ahead(step, cached.outer[len(outer)], steps.stages - 1)
         steps = replace(
             steps, loop=_with(steps.loop, cached.copy, own), copies=(*steps.copies, cached.copy)
         )
         pieces = _pieces(cached, steps, width)
-        sketch = replace(
-            sketch, outer=tuple(outer), remaining={**sketch.remaining, cached.copy: pieces},
-            staged=(*sketch.staged, *([cached.array] if steps.stages > 1 else ())),
+        schedule = replace(
+            schedule, outer=tuple(outer), remaining={**schedule.remaining, cached.copy: pieces},
+            staged=(*schedule.staged, *([cached.array] if steps.stages > 1 else ())),
         )  # fmt: skip
-    sketch = replace(sketch, steps=steps)
-    return with_held_operands(scop, sketch, steps) if steps.is_held else (scop, sketch)
+    schedule = replace(schedule, steps=steps)
+    return with_held_operands(scop, schedule, steps) if steps.is_held else (scop, schedule)
 
 
-def nested_in_steps(sketch: Sketch, steps: Steps, nester: Nester) -> Node:
-    """Return the loops of *sketch* below its outer ones: what is in steps, before and after."""
-    remaining = sketch.remaining
+def nested_in_steps(schedule: Schedule, steps: Steps, nester: Nester) -> Node:
+    """Return the loops of *schedule* below its outer ones: what is in steps, before and after."""
+    remaining = schedule.remaining
     copies = [nester.nest([name], {name: remaining[name]}) for name in steps.copies]
     points = [steps.reader] if steps.points is None else list(steps.points.pieces)
     product = sequence([nester.nest([name], {name: remaining[name]}) for name in points])
@@ -66,11 +66,11 @@ def nested_in_steps(sketch: Sketch, steps: Steps, nester: Nester) -> Node:
         product = nester.loop(steps.points.pieces, steps.points.kind, product)
     inner = sequence([*copies, product])
     inner = nester.loop(steps.loop.pieces, steps.loop.kind, inner, steps.loop.limit)
-    at = sketch.members.index(steps.reader)
+    at = schedule.members.index(steps.reader)
     parts: list[Node] = [inner]
-    if before := sketch.members[:at]:
+    if before := schedule.members[:at]:
         parts.insert(0, nester.nest(before, {name: remaining[name] for name in before}))
-    if after := sketch.members[at + 1 :]:
+    if after := schedule.members[at + 1 :]:
         parts.append(nester.nest(after, {name: remaining[name] for name in after}))
     return sequence(parts)
 
@@ -84,15 +84,15 @@ def _whole(scop: Scop, steps: Steps) -> Scop | None:
     return padded(scop, steps.reader, steps.spans)
 
 
-def _without_limits(scop: Scop, sketch: Sketch, steps: Steps) -> Sketch:
-    """Return *sketch* with loops over blocks that need not tell whole tiles from others."""
+def _without_limits(scop: Scop, schedule: Schedule, steps: Steps) -> Schedule:
+    """Return *schedule* with loops over blocks that need not tell whole tiles from others."""
     indices = scop.by_name[steps.reader].indices
 
     def plain(loop: OuterLoop) -> OuterLoop:
         index = indices[loop.pieces[steps.reader].coordinate.position]
         return replace(loop, limit=0) if index in steps.spans else loop
 
-    return replace(sketch, outer=tuple(map(plain, sketch.outer)))
+    return replace(schedule, outer=tuple(map(plain, schedule.outer)))
 
 
 def _cached(

@@ -40,7 +40,7 @@ from tcdsl.schedule.plan import Kernel
 from tcdsl.strategies.blocking import Class, Panels
 from tcdsl.strategies.implicit_product import factors_of
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 
 COPIES = "panel copies"  # the template of the kernel that fills the columns' panels
 LINE_STEPS = 16  # of 4 bytes, in a line of the caches
@@ -63,14 +63,14 @@ class PanelKernel:
 
 
 def panel_kernels(
-    problem: Problem, sketch: Sketch, prefix: str
+    problem: Problem, schedule: Schedule, prefix: str
 ) -> tuple[Scop, tuple[PanelKernel, ...]]:
-    """Return the scop and the kernels of *problem*, as *sketch* says.
+    """Return the scop and the kernels of *problem*, as *schedule* says.
 
     :arg prefix: of the names of loops.
     """
-    assert sketch.panels is not None
-    return _Builder(problem, sketch.panels, prefix).kernels(sketch)
+    assert schedule.panels is not None
+    return _Builder(problem, schedule.panels, prefix).kernels(schedule)
 
 
 Level = tuple[LoopKind, Mapping[str, Coordinate], int | None]
@@ -86,7 +86,7 @@ class _Builder:
         self.n_loops = 0
         self.after = [name for name in problem.group.members if name != lead]
 
-    def kernels(self, sketch: Sketch) -> tuple[Scop, tuple[PanelKernel, ...]]:
+    def kernels(self, schedule: Schedule) -> tuple[Scop, tuple[PanelKernel, ...]]:
         """Return the scop and its kernels: copies of all columns if they are shared, products."""
         members = "+".join(self.problem.group.members)
         columns = self._packed(self._with_sums(), 1)
@@ -105,7 +105,8 @@ class _Builder:
             local.append(columns)
         blocked = (*(one.array for one in local), self.scop.by_name[self.fold].write.array)
         kernels.append(PanelKernel(
-            members, self._products(local), sketch.template, sketch.why, sketch.config, blocked
+            members, self._products(local), schedule.template, schedule.why, schedule.config,
+            blocked
         ))  # fmt: skip
         return self.scop, tuple(kernels)
 

@@ -36,7 +36,7 @@ from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.assembly import extent_of, lower_of
 from tcdsl.strategies.chunked_rows import ChunkedRows
 from tcdsl.strategies.nameless import without_names
-from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Layout, Tile
+from tcdsl.strategies.schedule import VECTOR_BYTES, Axis, Layout, Tile
 
 DEFAULTS = Options()
 MIN_LANES = gpu_thresholds.AXIS_ITERATIONS

@@ -14,11 +14,11 @@ from tcdsl.strategies.library_candidates import library_candidates
 from tcdsl.strategies.library_kernels import LibraryKernel
 from tcdsl.strategies.panels import COPIES, PanelKernel
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.tensor_tree import TensorKernel
 from tcdsl.strategies.work import work_of
 
-AnyKernel = Sketch | TensorKernel | IslKernel | LibraryKernel | PanelKernel
+AnyKernel = Schedule | TensorKernel | IslKernel | LibraryKernel | PanelKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Queued:
 
         Nor of asynchronous copies: those of another kernel in the launch would hold them up.
         """
-        if self.problem is None or not isinstance(self.kernel, Sketch):
+        if self.problem is None or not isinstance(self.kernel, Schedule):
             return None
         is_copied = self.kernel.staged or self.kernel.large or self.kernel.steps is not None
         return None if is_copied else work_of(self.problem, self.kernel)

@@ -2,7 +2,7 @@
 
 from tcdsl.strategies import problem as problems
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import Axis
+from tcdsl.strategies.schedule import Axis
 
 
 def axis_inside_ranges(problem: Problem) -> Axis | None:

@@ -71,7 +71,7 @@ from tcdsl.rewrites.scop.recomputation import moved
 from tcdsl.strategies.fragments import At, operand_held, why_no_box
 from tcdsl.strategies.joint_products import Factor, products_of
 from tcdsl.strategies.problem import Problem, own_analysis
-from tcdsl.strategies.sketch import Tensor
+from tcdsl.strategies.schedule import Tensor
 from tcdsl.strategies.tensor_tree import TensorKernel
 from tcdsl.strategies.tile_copies import around_of, in_order, with_producer, with_turns
 from tcdsl.strategies.tile_folds import without_folds

@@ -1,4 +1,4 @@
-"""What ``Options(tile=..., vectorise=False)`` change in a GPU kernel's sketch.
+"""What ``Options(tile=..., vectorise=False)`` change in a GPU kernel's schedule.
 
     tile=(4, 64)       a block takes 4 x 64 iterations of the two outermost loops that blocks share
     vectorise=False    one element at a time: for lanes of a vector  --->  unrolled loops
@@ -13,7 +13,7 @@ from math import prod
 from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.block_sizes import BLOCK_THREADS, WARP
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import Tile
+from tcdsl.strategies.schedule import Tile
 
 MAX_REPEAT = 8  # turns of a thread, which are unrolled
 

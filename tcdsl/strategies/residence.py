@@ -27,41 +27,41 @@ from tcdsl.poly.verify import are_digits
 from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read, why_not_cached
 from tcdsl.schedule.fusion import textual
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.sketch import OuterLoop, Sketch
+from tcdsl.strategies.schedule import OuterLoop, Schedule
 
 
-def keep_rows(scop: Scop, sketch: Sketch) -> tuple[Scop, Sketch]:
-    """Return *scop* and *sketch* with copies of the resident arrays of the sketch.
+def keep_rows(scop: Scop, schedule: Schedule) -> tuple[Scop, Schedule]:
+    """Return *scop* and *schedule* with copies of the resident arrays of the schedule.
 
-    An array of which no copy can be made is read by every member, and the sketch says so.
+    An array of which no copy can be made is read by every member, and the schedule says so.
     """
     again = []
-    for array in sketch.resident:
+    for array in schedule.resident:
         if scop.arrays[array].storage is Storage.ARGUMENT:
             before = scop
-            scop, sketch = _keep(scop, sketch, array)
+            scop, schedule = _keep(scop, schedule, array)
             again += [array] if scop is before else []
     if again:
         note = f"not copied, but read by each statement that uses them: {', '.join(again)}"
-        sketch = replace(sketch, why=(*sketch.why, note))
-    for array in _ahead(scop, sketch):
-        scop, sketch = _keep(scop, sketch, array, is_ahead=True)
-    return scop, sketch
+        schedule = replace(schedule, why=(*schedule.why, note))
+    for array in _ahead(scop, schedule):
+        scop, schedule = _keep(scop, schedule, array, is_ahead=True)
+    return scop, schedule
 
 
-def _ahead(scop: Scop, sketch: Sketch) -> list[str]:
+def _ahead(scop: Scop, schedule: Schedule) -> list[str]:
     """Return the inputs that one update at elements that a fold finds adds, and nothing else reads.
 
     Nothing of their addresses depends on the fold: copied before it, they arrive meanwhile.
     """
-    is_folded = any(p.is_lane for partials in sketch.partials.values() for p in partials)
-    if not is_folded or not sketch.private or sketch.turns:
+    is_folded = any(p.is_lane for partials in schedule.partials.values() for p in partials)
+    if not is_folded or not schedule.private or schedule.turns:
         return []
     found = []
-    for name in sketch.private:
+    for name in schedule.private:
         for read in scop.by_name[name].reads:
             array = scop.arrays[read.array]
-            members = (scop.by_name[member] for member in sketch.members)
+            members = (scop.by_name[member] for member in schedule.members)
             readers = [s for s in members if any(r.array == read.array for r in s.reads)]
             is_changed = any(w.array == read.array for s in scop.statements for w in s.writes)
             if array.is_input and read.is_exact and len(readers) == 1 and not is_changed:
@@ -69,25 +69,27 @@ def _ahead(scop: Scop, sketch: Sketch) -> list[str]:
     return found
 
 
-def _keep(scop: Scop, sketch: Sketch, array: str, *, is_ahead: bool = False) -> tuple[Scop, Sketch]:
+def _keep(
+    scop: Scop, schedule: Schedule, array: str, *, is_ahead: bool = False
+) -> tuple[Scop, Schedule]:
     readers = [
         name
-        for name in sketch.members
-        if _is_shared(sketch, name)
+        for name in schedule.members
+        if _is_shared(schedule, name)
         and any(read.array == array for read in scop.by_name[name].reads)
     ]
-    outer = {name: _around(sketch, name) for name in readers}
+    outer = {name: _around(schedule, name) for name in readers}
     if len(readers) < (1 if is_ahead else 2) or why_not_cached(scop, array, outer) is not None:
-        return scop, sketch
+        return scop, schedule
     cached = cache_read(scop, array, outer, Buffer(f"{array}.row{len(scop.arrays)}"))
-    ways = {_pieces(cached, sketch, name) for name in readers}
+    ways = {_pieces(cached, schedule, name) for name in readers}
     pieces = ways.pop()
     own = {piece.coordinate.position for piece in pieces}
     if ways or not pieces or not _are_told(pieces, cached.sizes):
-        return scop, sketch
-    if not (sketch.is_staged or _has_numbers(pieces)):
-        return scop, sketch
-    loops, turns = _loops_of_copy(sketch, readers[0], cached)
+        return scop, schedule
+    if not (schedule.is_staged or _has_numbers(pieces)):
+        return scop, schedule
+    loops, turns = _loops_of_copy(schedule, readers[0], cached)
     moved = [
         replace(
             piece,
@@ -97,7 +99,7 @@ def _keep(scop: Scop, sketch: Sketch, array: str, *, is_ahead: bool = False) -> 
         )
         for piece in pieces
     ]
-    if sketch.is_staged:  # all copies are on their way before the first of them is waited for
+    if schedule.is_staged:  # all copies are on their way before the first of them is waited for
         moved[0] = replace(moved[0], apart=cached.copy)
     units = tuple(
         Piece(Coordinate(position), 1, Role.PARALLEL, LoopKind.SERIAL)
@@ -105,13 +107,13 @@ def _keep(scop: Scop, sketch: Sketch, array: str, *, is_ahead: bool = False) -> 
         if dim not in own
     )
     if is_ahead:
-        cached = replace(cached, scop=_before(cached.scop, cached.copy, sketch.members))
+        cached = replace(cached, scop=_before(cached.scop, cached.copy, schedule.members))
     return cached.scop, replace(
-        sketch,
-        members=textual(cached.scop, (*sketch.members, cached.copy)),
+        schedule,
+        members=textual(cached.scop, (*schedule.members, cached.copy)),
         outer=loops,
-        remaining={**sketch.remaining, cached.copy: (*turns, *moved, *units)},
-        staged=(*sketch.staged, *([cached.array] if sketch.is_staged else ())),
+        remaining={**schedule.remaining, cached.copy: (*turns, *moved, *units)},
+        staged=(*schedule.staged, *([cached.array] if schedule.is_staged else ())),
     )
 
 
@@ -140,26 +142,26 @@ def _before(scop: Scop, copy: str, members: Sequence[str]) -> Scop:
     return scop.with_statements((*others[:first], scop.by_name[copy], *others[first:]))
 
 
-def _around(sketch: Sketch, name: str) -> tuple[Coordinate, ...]:
+def _around(schedule: Schedule, name: str) -> tuple[Coordinate, ...]:
     """Return what tells one row of the reader *name* from another: outer loops, and turns.
 
     A loop over blocks of turns tells nothing that the turns do not.
     """
-    turns = [piece.coordinate.position for piece in sketch.remaining[name][: len(sketch.turns)]]
-    outer = (loop.pieces[name].coordinate for loop in sketch.outer)
+    turns = [piece.coordinate.position for piece in schedule.remaining[name][: len(schedule.turns)]]
+    outer = (loop.pieces[name].coordinate for loop in schedule.outer)
     return (*(c for c in outer if c.position not in turns), *map(Coordinate, turns))
 
 
 def _loops_of_copy(
-    sketch: Sketch, reader: str, cached: Cached
+    schedule: Schedule, reader: str, cached: Cached
 ) -> tuple[tuple[OuterLoop, ...], tuple[Piece, ...]]:
-    """Return the sketch's outer loops with the copy, and its turns: where those of *reader* are."""
-    turns = sketch.remaining[reader][: len(sketch.turns)]
+    """Return the outer loops with the copy, and its turns: where those of *reader* are."""
+    turns = schedule.remaining[reader][: len(schedule.turns)]
     first = len(cached.outer) - len(turns)
     at = {turn.coordinate.position: cached.outer[first + n] for n, turn in enumerate(turns)}
     free = iter(cached.outer[:first])
     loops = []
-    for loop in sketch.outer:
+    for loop in schedule.outer:
         piece = loop.pieces[reader]
         position = at.get(piece.coordinate.position)
         own = _moved(piece, next(free)) if position is None else _renumbered(piece, position)
@@ -173,15 +175,15 @@ def _renumbered(piece: Piece, position: int) -> Piece:
     return replace(piece, coordinate=coordinate, role=Role.PARALLEL)
 
 
-def _is_shared(sketch: Sketch, name: str) -> bool:
+def _is_shared(schedule: Schedule, name: str) -> bool:
     """Return whether threads share an axis of *name*."""
     return any(
         piece.kind is LoopKind.THREAD and piece.coordinate.position >= 0
-        for piece in sketch.remaining[name]
+        for piece in schedule.remaining[name]
     )
 
 
-def _pieces(cached: Cached, sketch: Sketch, name: str) -> tuple[Piece, ...]:
+def _pieces(cached: Cached, schedule: Schedule, name: str) -> tuple[Piece, ...]:
     """Return the loops of *name* over a row, as loops over dimensions of the copied array.
 
     None of them, unless the row's elements are numbered as the axes that threads share: then the
@@ -189,7 +191,7 @@ def _pieces(cached: Cached, sketch: Sketch, name: str) -> tuple[Piece, ...]:
     """
     statement = cached.scop.by_name[name]
     builder = builder_of(statement.indices, name, cached.scop.sizes)
-    mine = sketch.remaining[name]
+    mine = schedule.remaining[name]
     found = set()
     for read in statement.reads:
         if read.array != cached.array:

@@ -23,7 +23,7 @@ from tcdsl.lang.comprehension import Call, walk
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import Axis
+from tcdsl.strategies.schedule import Axis
 
 BLOCK_BYTES = cpu_thresholds.FUNCTION_ROWS_BYTES
 LEAST_ROWS = cpu_thresholds.FUNCTION_ROWS

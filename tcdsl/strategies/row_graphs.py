@@ -15,7 +15,7 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
 from tcdsl.rewrites.scop.rfactor import why_not_laned, why_not_rfactored
 from tcdsl.schedule.fusion import Group
-from tcdsl.strategies.sketch import Axis
+from tcdsl.strategies.schedule import Axis
 
 
 def parallel_axes(group: Group, shapes: Mapping[str, Shape]) -> list[Axis]:

@@ -20,7 +20,7 @@ from tcdsl.records import dataclass
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.block_sizes import power_of_two
 from tcdsl.strategies.problem import Problem, analysis
-from tcdsl.strategies.sketch import VECTOR_BYTES
+from tcdsl.strategies.schedule import VECTOR_BYTES
 
 MAX_RESIDENT = gpu_thresholds.KEPT_VALUES
 MOST_RESIDENT = gpu_thresholds.KEPT_VALUES_OF_ONE

@@ -15,7 +15,7 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.strategies.assembly import Chunk
 from tcdsl.strategies.operations import is_chunkable
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import Axis, Tile
+from tcdsl.strategies.schedule import Axis, Tile
 
 BLOCKS_EACH = (1, 2, 4)  # of a multiprocessor, that share chunks: worth trying
 

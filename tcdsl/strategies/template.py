@@ -3,7 +3,7 @@
     problem --why_not--> a reason | None        does the template apply, and is it worth while?
             --is_likely--> bool                 are others slower, where it applies?
             --space-->   configurations         legal ones only, the likeliest first
-            --schedule(config)--> Sketch        decides nothing
+            --schedule(config)--> Schedule        decides nothing
 
 Each module of ``templates`` has one, with these functions.  A configuration is a frozen
 dataclass of numbers and names, so that it can be written down, compared, and asked for.
@@ -18,7 +18,7 @@ from tcdsl.strategies.assembly import Assembly, Chunk, Lane, grid_in_memory_orde
 from tcdsl.strategies.code_choices import code_for
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.requested import resized
-from tcdsl.strategies.sketch import Sketch, Tile
+from tcdsl.strategies.schedule import Schedule, Tile
 
 Config = TypeVar("Config")
 
@@ -31,7 +31,7 @@ class Template(Generic[Config]):
     config: type[Config]
     why_not: Callable[[Problem], str | None]
     space: Callable[[Problem], Iterator[Config]]
-    schedule: Callable[[Problem, Config], Sketch]
+    schedule: Callable[[Problem, Config], Schedule]
     is_likely: Callable[[Problem], bool] = lambda _: True
 
     def is_wanted(self, problem: Problem) -> bool:
@@ -51,7 +51,7 @@ class Choice:
         """Return the choice as plain data."""
         return {"template": self.template.name, **asdict(self.config)}
 
-    def schedule(self, problem: Problem) -> Sketch:
+    def schedule(self, problem: Problem) -> Schedule:
         """Return the schedule of *problem* that is chosen."""
         made = self.template.schedule(problem, self.config)
         code = code_for(problem, made, self.code)
@@ -66,8 +66,8 @@ def assembled(
     why: Sequence[str] = (),
     *,
     is_in_memory_order: bool = False,
-) -> Sketch:
-    """Return the sketch of blocks and threads along *tiles* and *lanes*, in tiles as asked.
+) -> Schedule:
+    """Return the schedule of blocks and threads along *tiles* and *lanes*, in tiles as asked.
 
     :arg tiles: of the shared parallel axes, innermost first.
     :arg lanes: member -> its own axis along threads.
@@ -78,4 +78,4 @@ def assembled(
         why = (*why, *asked)
     grid = grid_in_memory_order(tiles, problem.gpu) if is_in_memory_order else None
     made = Assembly(problem.group, problem.shapes, problem.gpu, tiles, lanes, chunk, grid)
-    return made.sketch(why)
+    return made.schedule(why)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.strategies.fragments import Level, X, Y, Z
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import OuterLoop, Tensor
+from tcdsl.strategies.schedule import OuterLoop, Tensor
 
 
 def _position(level: Level) -> int | None:

@@ -19,7 +19,7 @@ from tcdsl.rewrites.scop.column_planes import is_planes, planes_of
 from tcdsl.strategies.fragments import vector_of, why_no_box
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.register_operands import is_along, is_in_registers, raw_bytes
-from tcdsl.strategies.sketch import Axis
+from tcdsl.strategies.schedule import Axis
 from tcdsl.strategies.tensor_types import (
     SPLIT_TERMS,
     has_groups,

@@ -13,7 +13,7 @@ from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read
 from tcdsl.rewrites.scop.packing import Packed
 from tcdsl.strategies.fragments import At, Level, boxed, copied, vector_of
 from tcdsl.strategies.joint_products import Factor
-from tcdsl.strategies.sketch import Tensor
+from tcdsl.strategies.schedule import Tensor
 from tcdsl.strategies.tensor_tree import TensorKernel
 
 

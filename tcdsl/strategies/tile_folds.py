@@ -46,7 +46,7 @@ from tcdsl.strategies.fragments import (
     warps,
 )
 from tcdsl.strategies.problem import Problem, own_analysis
-from tcdsl.strategies.sketch import Axis
+from tcdsl.strategies.schedule import Axis
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from tcdsl.poly.scop import Overlapped, Scop
 from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.problem import Problem, analysis
-from tcdsl.strategies.sketch import Axis
+from tcdsl.strategies.schedule import Axis
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from tcdsl.poly.scop import Kind, Scop
 from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.sketch import OuterLoop, Sketch
+from tcdsl.strategies.schedule import OuterLoop, Schedule
 
 LINE_BYTES = cpu_thresholds.LINE_BYTES
 NEAR_TILE = cpu_thresholds.TRANSPOSED_NEAR
@@ -46,40 +46,40 @@ class Crossing:
 
 
 def requested_tiles(
-    sketch: Sketch, group: Group, shapes: Mapping[str, Shape], sizes: Sequence[int]
-) -> Sketch:
-    """Return *sketch* with its outermost parallel axes in tiles of *sizes*, outermost first."""
+    schedule: Schedule, group: Group, shapes: Mapping[str, Shape], sizes: Sequence[int]
+) -> Schedule:
+    """Return *schedule* with its outermost parallel axes in tiles of *sizes*, outermost first."""
     lead = group.lead(shapes)
     axes = [axis for axis in group.axes if group.has_parallel(axis, shapes)]
     axes.sort(key=lambda axis: shapes[lead].order.index(axis[lead]))
     for axis, size in zip(axes, sizes, strict=False):
-        sketch = _tile(sketch, axis, lead, size, LoopKind.SERIAL, shapes)
-    return sketch
+        schedule = _tile(schedule, axis, lead, size, LoopKind.SERIAL, shapes)
+    return schedule
 
 
 def crossing_tiles(
-    sketch: Sketch, scop: Scop, group: Group, shapes: Mapping[str, Shape], far: int = FAR_TILE
-) -> Sketch:
-    """Return *sketch* in tiles if its arrays are walked along crossing axes, *far* along one."""
+    schedule: Schedule, scop: Scop, group: Group, shapes: Mapping[str, Shape], far: int = FAR_TILE
+) -> Schedule:
+    """Return *schedule* in tiles if its arrays are walked along crossing axes, *far* along one."""
     crossing = find_crossing(scop, group, shapes)
     if crossing is None:
-        return sketch
+        return schedule
     lead = group.lead(shapes)
-    is_parallel = any(loop.kind is LoopKind.PARALLEL for loop in sketch.outer)
+    is_parallel = any(loop.kind is LoopKind.PARALLEL for loop in schedule.outer)
     kind = LoopKind.PARALLEL if is_parallel else LoopKind.SERIAL
     for axis in group.axes:
         # The loops over other axes go around all tiles, to walk from one tile to its neighbour.
         if axis not in (crossing.far, crossing.near) and group.has_parallel(axis, shapes):
-            sketch = _around(sketch, axis, lead, kind, shapes)
-    sketch = _tile(sketch, crossing.far, lead, far, kind, shapes)
-    sketch = _tile(sketch, crossing.near, lead, crossing.line, kind, shapes)
-    sketch = _last(sketch, lead, (crossing.far[lead], crossing.near[lead]))
+            schedule = _around(schedule, axis, lead, kind, shapes)
+    schedule = _tile(schedule, crossing.far, lead, far, kind, shapes)
+    schedule = _tile(schedule, crossing.near, lead, crossing.line, kind, shapes)
+    schedule = _last(schedule, lead, (crossing.far[lead], crossing.near[lead]))
     remaining = {
         name: _innermost(pieces, crossing.far[name], crossing.near[name])
-        for name, pieces in sketch.remaining.items()
+        for name, pieces in schedule.remaining.items()
     }
     text = f"{far} x {crossing.line} tiles: arrays are contiguous along crossing axes"
-    return replace(sketch, remaining=remaining, why=(*sketch.why, text))
+    return replace(schedule, remaining=remaining, why=(*schedule.why, text))
 
 
 def find_crossing(scop: Scop, group: Group, shapes: Mapping[str, Shape]) -> Crossing | None:
@@ -111,19 +111,24 @@ def _cross(shape: Shape, near: int, far: int) -> bool:
 
 
 def _tile(
-    sketch: Sketch, axis: Axis, lead: str, size: int, kind: LoopKind, shapes: Mapping[str, Shape]
-) -> Sketch:
+    schedule: Schedule,
+    axis: Axis,
+    lead: str,
+    size: int,
+    kind: LoopKind,
+    shapes: Mapping[str, Shape],
+) -> Schedule:
     """Give the loop over *axis* tiles of *size*: it keeps its place and kind, or is a new one."""
     low = min(shapes[name].lower[dim] for name, dim in axis.items())
     high = max(shapes[name].lower[dim] + shapes[name].extents[dim] for name, dim in axis.items())
     if size >= high - low:
-        return sketch
+        return schedule
     pieces = {
         name: Piece(Coordinate(dim, low, size), -(-(high - low) // size), Role.PARALLEL)
         for name, dim in axis.items()
     }
-    positions = [loop.pieces[lead].coordinate.position for loop in sketch.outer]
-    outer = list(sketch.outer)
+    positions = [loop.pieces[lead].coordinate.position for loop in schedule.outer]
+    outer = list(schedule.outer)
     if axis[lead] in positions:
         old = positions.index(axis[lead])
         outer[old] = OuterLoop(pieces, outer[old].kind)
@@ -131,32 +136,32 @@ def _tile(
         outer.append(OuterLoop(pieces, kind))
     remaining = {
         name: _with_point(pieces_of, axis[name], low, size, shapes[name])
-        for name, pieces_of in sketch.remaining.items()
+        for name, pieces_of in schedule.remaining.items()
     }
-    return replace(sketch, outer=tuple(outer), remaining=remaining)
+    return replace(schedule, outer=tuple(outer), remaining=remaining)
 
 
 def _around(
-    sketch: Sketch, axis: Axis, lead: str, kind: LoopKind, shapes: Mapping[str, Shape]
-) -> Sketch:
+    schedule: Schedule, axis: Axis, lead: str, kind: LoopKind, shapes: Mapping[str, Shape]
+) -> Schedule:
     """Open the loop over *axis* outside the kernel, if it is not open."""
-    if any(loop.pieces[lead].coordinate.position == axis[lead] for loop in sketch.outer):
-        return sketch
+    if any(loop.pieces[lead].coordinate.position == axis[lead] for loop in schedule.outer):
+        return schedule
     pieces = {
         name: Piece(Coordinate(dim), shapes[name].extents[dim], Role.PARALLEL)
         for name, dim in axis.items()
     }
     remaining = {
         name: tuple(p for p in left if p.coordinate.position != axis[name])
-        for name, left in sketch.remaining.items()
+        for name, left in schedule.remaining.items()
     }
-    return replace(sketch, outer=(*sketch.outer, OuterLoop(pieces, kind)), remaining=remaining)
+    return replace(schedule, outer=(*schedule.outer, OuterLoop(pieces, kind)), remaining=remaining)
 
 
-def _last(sketch: Sketch, lead: str, dims: Sequence[int]) -> Sketch:
+def _last(schedule: Schedule, lead: str, dims: Sequence[int]) -> Schedule:
     """Put the loops over *dims* of *lead* inside the other outer loops."""
-    order = sorted(sketch.outer, key=lambda o: o.pieces[lead].coordinate.position in dims)
-    return replace(sketch, outer=tuple(order))
+    order = sorted(schedule.outer, key=lambda o: o.pieces[lead].coordinate.position in dims)
+    return replace(schedule, outer=tuple(order))
 
 
 def _with_point(

@@ -36,7 +36,7 @@ from tcdsl.strategies.fold_costs import fold_cycles, folds_of, updates_of
 from tcdsl.strategies.private_results import copy_elements, neighbours
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_registers import live_arrays
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.traffic import Traffic, footprints, traffic_of, waiting_temporaries
 
 OTHER_REGISTERS = gpu_thresholds.REGISTERS_BESIDE_KEPT
@@ -59,59 +59,59 @@ MOST_IN_FLIGHT = gpu_thresholds.SERIAL_VECTORS
 UPDATE_CYCLES = gpu_thresholds.SHARED_UPDATE_CYCLES
 
 
-def work_of(problem: Problem, sketch: Sketch) -> Work:
-    """Return what the kernel of *problem* costs in the schedule *sketch*."""
-    return with_accesses(problem, sketch, least_work_of(problem, sketch))
+def work_of(problem: Problem, schedule: Schedule) -> Work:
+    """Return what the kernel of *problem* costs by its *schedule*."""
+    return with_accesses(problem, schedule, least_work_of(problem, schedule))
 
 
-def seconds_of(problem: Problem, sketch: Sketch, most: float = inf) -> float:
-    """Return the estimated time of *sketch*; of more than *most* perhaps only a lower bound."""
-    least = least_work_of(problem, sketch)
+def seconds_of(problem: Problem, schedule: Schedule, most: float = inf) -> float:
+    """Return the estimated time of *schedule*; of more than *most* perhaps only a lower bound."""
+    least = least_work_of(problem, schedule)
     seconds = estimate(least, problem.gpu).seconds
     if seconds > most:
         return seconds
-    return estimate(with_accesses(problem, sketch, least), problem.gpu).seconds
+    return estimate(with_accesses(problem, schedule, least), problem.gpu).seconds
 
 
-def with_accesses(problem: Problem, sketch: Sketch, least: Work) -> Work:
+def with_accesses(problem: Problem, schedule: Schedule, least: Work) -> Work:
     """Return *least* with what warps' accesses look up and fetch, the dearer part of the count."""
-    if sketch.work is not None:
+    if schedule.work is not None:
         return least
-    found = looked_up(problem, sketch)
+    found = looked_up(problem, schedule)
     return replace(least, l2_bytes=least.l2_bytes + found.fetched, lines=found.lines)
 
 
-def least_work_of(problem: Problem, sketch: Sketch) -> Work:
-    """Return what *sketch* costs as if no access looked up or fetched more than its elements.
+def least_work_of(problem: Problem, schedule: Schedule) -> Work:
+    """Return what *schedule* costs as if no access looked up or fetched more than its elements.
 
     No count is greater than :func:`work_of`'s, and an estimate grows with each of them.
     """
-    if sketch.work is not None:
-        return sketch.work
-    grid = _grid(sketch)
+    if schedule.work is not None:
+        return schedule.work
+    grid = _grid(schedule)
     blocks, cluster, threads = grid
     lead = problem.shapes[problem.lead]
-    vector = _extent(sketch.remaining[problem.lead], LoopKind.LANES)
-    busy = _busy(sketch, problem.lead)
+    vector = _extent(schedule.remaining[problem.lead], LoopKind.LANES)
+    busy = _busy(schedule, problem.lead)
     each = lead.instances / max(1, blocks * threads * busy * vector)  # vectors of such a thread
     element_bytes = _element_bytes(problem)
-    of_turn = each / _turns(sketch) if _is_folded(sketch) else each
-    at_once = min(of_turn, _at_once(problem, sketch, vector * element_bytes))
-    kept = _kept_bytes(problem, sketch, blocks * threads * busy)
+    of_turn = each / _turns(schedule) if _is_folded(schedule) else each
+    at_once = min(of_turn, _at_once(problem, schedule, vector * element_bytes))
+    kept = _kept_bytes(problem, schedule, blocks * threads * busy)
     vector_bytes = vector * max(1, element_bytes)
     # What is kept in registers is on its way into them; of other loads compilers start some later.
     most_bytes = inf if kept else max(vector_bytes, MOST_BYTES)
     in_flight_bytes = min(most_bytes, max(1.0, at_once) * vector_bytes)
     rounds = each * vector_bytes / in_flight_bytes
-    registers = _registers(problem, sketch, threads, kept)
-    moved = _moved(problem, sketch, grid, _spilled_bytes(registers, grid, kept))
+    registers = _registers(problem, schedule, threads, kept)
+    moved = _moved(problem, schedule, grid, _spilled_bytes(registers, grid, kept))
     lanes = ceil(threads / WARP) * WARP / threads  # of warps, for each that is a thread
-    padding, blocks_of = _padding(sketch, problem), register_blocks(problem, sketch)
+    padding, blocks_of = _padding(schedule, problem), register_blocks(problem, schedule)
     return Work(
         blocks=blocks,
         threads=threads,
         registers=registers,
-        shared_bytes=_staged_bytes(problem, sketch, blocks),
+        shared_bytes=_staged_bytes(problem, schedule, blocks),
         cluster=cluster,
         read_bytes=moved.read,
         written_bytes=moved.written,
@@ -120,10 +120,10 @@ def least_work_of(problem: Problem, sketch: Sketch) -> Work:
         instructions=lanes * instructions_of(problem, vector, blocks_of) * padding,
         in_flight_bytes=in_flight_bytes * busy,
         independent=1.0,
-        chain=_chain_of_turns(problem, sketch, grid, _chain(problem, sketch, grid, rounds)),
-        finish=_finish(problem, sketch),
+        chain=_chain_of_turns(problem, schedule, grid, _chain(problem, schedule, grid, rounds)),
+        finish=_finish(problem, schedule),
         is_programmatic=problem.gpu.overlaps_kernels,
-        is_prefetched=_is_prefetched(problem, sketch, blocks),
+        is_prefetched=_is_prefetched(problem, schedule, blocks),
     )
 
 
@@ -153,21 +153,21 @@ def _element_bytes(problem: Problem) -> int:
     return sum(array.dtype.size_bytes for array in arrays)
 
 
-def _moved(problem: Problem, sketch: Sketch, grid: Grid, spilled_registers: float) -> Moved:
+def _moved(problem: Problem, schedule: Schedule, grid: Grid, spilled_registers: float) -> Moved:
     """Return what the kernel moves: rows that are not kept are read again by each pass.
 
     :arg spilled_registers: bytes of what registers do not hold.
     """
     traffic = traffic_of(problem)
     loaded = [t for t in traffic if t.is_read]
-    again = {t.array: 1 if t.array in sketch.resident else t.passes for t in loaded}
+    again = {t.array: 1 if t.array in schedule.resident else t.passes for t in loaded}
     from_cache = sum((again[t.array] - 1) * t.footprint_bytes for t in loaded)
-    missing = from_cache * _missing(problem, sketch, grid, loaded)
-    is_spilled = _part_bytes(problem, sketch, grid, loaded) > problem.gpu.l2_bytes
+    missing = from_cache * _missing(problem, schedule, grid, loaded)
+    is_spilled = _part_bytes(problem, schedule, grid, loaded) > problem.gpu.l2_bytes
     spilled = missing if is_spilled else 0.0
     read = sum(t.footprint_bytes for t in loaded)
     written = sum(t.footprint_bytes for t in traffic if t.is_written)
-    private = _private_bytes(problem, sketch, grid) + spilled_registers
+    private = _private_bytes(problem, schedule, grid) + spilled_registers
     return Moved(
         read + spilled + private,
         written + private,
@@ -175,30 +175,32 @@ def _moved(problem: Problem, sketch: Sketch, grid: Grid, spilled_registers: floa
     )
 
 
-def _missing(problem: Problem, sketch: Sketch, grid: Grid, loaded: list[Traffic]) -> float:
+def _missing(problem: Problem, schedule: Schedule, grid: Grid, loaded: list[Traffic]) -> float:
     """Return the part of what is read again that a multiprocessor's own cache does not hold."""
     chip = problem.gpu
     resident = min(
         grid.blocks / chip.multiprocessors, chip.threads_per_multiprocessor / max(grid.threads, 32)
     )
     several = sum(
-        t.footprint_bytes for t in loaded if t.passes > 1 and t.array not in sketch.resident
+        t.footprint_bytes for t in loaded if t.passes > 1 and t.array not in schedule.resident
     )
     part = max(1.0, resident) * several / grid.blocks
     return max(0.0, 1.0 - L1_SHARE * chip.l1_bytes_per_multiprocessor / part) if part else 0.0
 
 
-def _is_prefetched(problem: Problem, sketch: Sketch, blocks: int) -> bool:
+def _is_prefetched(problem: Problem, schedule: Schedule, blocks: int) -> bool:
     """Return whether blocks ask the cache for the row after the one that they compute with."""
-    if not sketch.turns or sketch.private:
+    if not schedule.turns or schedule.private:
         return False
-    row = sum(t.footprint_bytes for t in traffic_of(problem) if t.is_read) / blocks / _turns(sketch)
+    row = (
+        sum(t.footprint_bytes for t in traffic_of(problem) if t.is_read) / blocks / _turns(schedule)
+    )
     return LEAST_BYTES <= row <= bytes_ahead(problem.gpu) / blocks
 
 
-def _private_bytes(problem: Problem, sketch: Sketch, grid: Grid) -> float:
+def _private_bytes(problem: Problem, schedule: Schedule, grid: Grid) -> float:
     """Return the bytes of temporaries of which a thread has more than its registers hold."""
-    sizes = (size for name, size in waiting_temporaries(problem) if name not in sketch.resident)
+    sizes = (size for name, size in waiting_temporaries(problem) if name not in schedule.resident)
     return LOCAL * sum(size for size in sizes if size > PRIVATE * grid.blocks * grid.threads)
 
 
@@ -208,13 +210,13 @@ def _spilled_bytes(registers: int, grid: Grid, kept: float) -> float:
     return 2 * max(0.0, kept - room) * grid.threads * grid.blocks
 
 
-def _at_once(problem: Problem, sketch: Sketch, vector_bytes: int) -> float:
+def _at_once(problem: Problem, schedule: Schedule, vector_bytes: int) -> float:
     """Return how many vectors of the lead a thread loads before it uses the first.
 
     In a serial loop over results a load that a condition on indices guards waits for the turn
     before: rope's derivative took 369 us on an H100, for bytes that take 220.
     """
-    unrolled = _unrolled(sketch, problem.lead)
+    unrolled = _unrolled(schedule, problem.lead)
     serial = min(UNROLLED, max(1, UNROLLED_BYTES // max(1, vector_bytes)))
     return max(unrolled, 1 if _has_guarded_loads(problem) else serial)
 
@@ -234,44 +236,44 @@ def _has_guarded_loads(problem: Problem) -> bool:
 # --- loops -------------------------------------------------------------------------------------
 
 
-def _pieces(sketch: Sketch) -> Iterator[Piece]:
+def _pieces(schedule: Schedule) -> Iterator[Piece]:
     """Yield the loops, those that members have in common once."""
-    for loop in sketch.outer:
+    for loop in schedule.outer:
         yield from {id(piece): piece for piece in loop.pieces.values()}.values()
-    for pieces in {id(own): own for own in sketch.remaining.values()}.values():
+    for pieces in {id(own): own for own in schedule.remaining.values()}.values():
         yield from pieces
 
 
-def _grid(sketch: Sketch) -> Grid:
+def _grid(schedule: Schedule) -> Grid:
     """Return the widths of the loops over blocks and threads."""
-    blocks, threads = _widths(sketch)
+    blocks, threads = _widths(schedule)
     cluster = threads.pop(RANK, 1)
     return Grid(prod(blocks.values()) * cluster, cluster, prod(threads.values()))
 
 
-def along_axes(sketch: Sketch, kind: LoopKind) -> Dim3:
-    """Return how many blocks *sketch* has along x, y, z, or how many threads a block."""
-    widths = _widths(sketch)[kind is LoopKind.THREAD]
+def along_axes(schedule: Schedule, kind: LoopKind) -> Dim3:
+    """Return how many blocks *schedule* has along x, y, z, or how many threads a block."""
+    widths = _widths(schedule)[kind is LoopKind.THREAD]
     return widths.get(0, 1), widths.get(1, 1), widths.get(2, 1)
 
 
-def _widths(sketch: Sketch) -> tuple[dict[int, int], dict[int, int]]:
+def _widths(schedule: Schedule) -> tuple[dict[int, int], dict[int, int]]:
     """Return the width of the loops over blocks, and over threads, along each axis with some."""
     blocks, threads = dict[int, int](), dict[int, int]()
-    for piece in _pieces(sketch):
+    for piece in _pieces(schedule):
         if piece.kind is LoopKind.THREAD or piece.kind is LoopKind.BLOCK:
             own = threads if piece.kind is LoopKind.THREAD else blocks
             own[piece.axis] = max(own.get(piece.axis, 1), piece.width)
     return blocks, threads
 
 
-def _busy(sketch: Sketch, name: str) -> float:
+def _busy(schedule: Schedule, name: str) -> float:
     """Return the share of a block's threads that run *name*: there may be fewer values of an axis.
 
     A row of ten values that 128 threads share leaves most of them idle.
     """
     share = 1.0
-    own = (*(loop.pieces[name] for loop in sketch.outer), *sketch.remaining[name])
+    own = (*(loop.pieces[name] for loop in schedule.outer), *schedule.remaining[name])
     for piece in own:
         if piece.kind is LoopKind.THREAD and piece.width and piece.extent:
             share *= min(1.0, piece.extent / piece.width)
@@ -282,11 +284,11 @@ def _extent(pieces: tuple[Piece, ...], kind: LoopKind) -> int:
     return prod(piece.extent for piece in pieces if piece.kind is kind)
 
 
-def _padding(sketch: Sketch, problem: Problem) -> float:
+def _padding(schedule: Schedule, problem: Problem) -> float:
     """Return how many instances of the lead threads go over, for each that there is."""
-    pieces = [loop.pieces[problem.lead] for loop in sketch.outer if problem.lead in loop.pieces]
+    pieces = [loop.pieces[problem.lead] for loop in schedule.outer if problem.lead in loop.pieces]
     total = 1.0
-    for piece in (*pieces, *sketch.remaining[problem.lead]):
+    for piece in (*pieces, *schedule.remaining[problem.lead]):
         turns = ceil(piece.extent / max(1, piece.width))
         if piece.kind is not LoopKind.THREAD:
             total *= piece.extent
@@ -299,34 +301,34 @@ def _padding(sketch: Sketch, problem: Problem) -> float:
     return max(1.0, total / max(1, problem.shapes[problem.lead].instances))
 
 
-def _turns(sketch: Sketch) -> int:
+def _turns(schedule: Schedule) -> int:
     """Return how many rows a block takes one after another, with the same registers."""
-    return prod(piece.extent for piece in sketch.turns if piece.kind is not LoopKind.BLOCK)
+    return prod(piece.extent for piece in schedule.turns if piece.kind is not LoopKind.BLOCK)
 
 
-def _unrolled(sketch: Sketch, name: str) -> int:
+def _unrolled(schedule: Schedule, name: str) -> int:
     """Return how many vectors of *name* a thread takes in unrolled loops."""
-    return _extent(sketch.remaining[name], LoopKind.UNROLL)
+    return _extent(schedule.remaining[name], LoopKind.UNROLL)
 
 
 # --- what blocks and threads have --------------------------------------------------------------
 
 
-def _registers(problem: Problem, sketch: Sketch, threads: int, kept: float) -> int:
+def _registers(problem: Problem, schedule: Schedule, threads: int, kept: float) -> int:
     """Return the registers of a thread: the compiler makes do with those that a block may have."""
     chip = problem.gpu
     most = chip.registers_per_multiprocessor // (
-        max(threads, chip.threads_per_warp) * max(1, sketch.beside)
+        max(threads, chip.threads_per_warp) * max(1, schedule.beside)
     )
     most = most // chip.registers_granule * chip.registers_granule
     needed = LEAST_REGISTERS
-    lanes = _extent(sketch.remaining[problem.lead], LoopKind.LANES)
+    lanes = _extent(schedule.remaining[problem.lead], LoopKind.LANES)
     if not kept and lanes > 1:
         needed = max(needed, _of_streams(problem))
-    if sketch.points > 1:  # sums, about as many values that they are made of, loads on their way
-        needed = max(needed, OTHER_REGISTERS + BLOCK_REGISTERS + 2 * sketch.points * lanes)
+    if schedule.points > 1:  # sums, about as many values that they are made of, loads on their way
+        needed = max(needed, OTHER_REGISTERS + BLOCK_REGISTERS + 2 * schedule.points * lanes)
     if kept:
-        own = ceil(kept / REGISTER_BYTES) + RESULT_REGISTERS * _neighbours(problem, sketch)
+        own = ceil(kept / REGISTER_BYTES) + RESULT_REGISTERS * _neighbours(problem, schedule)
         needed = max(needed, OTHER_REGISTERS + own)
     return min(chip.registers_per_thread, most, needed)
 
@@ -338,33 +340,33 @@ def _of_streams(problem: Problem) -> int:
     return OTHER_REGISTERS + ARRAY_REGISTERS * loaded + SUM_REGISTERS * len(updates_of(problem))
 
 
-def _neighbours(problem: Problem, sketch: Sketch) -> int:
+def _neighbours(problem: Problem, schedule: Schedule) -> int:
     """Return how many sums of neighbours in memory, and values made of sums, a thread has."""
     lead, total = problem.shapes[problem.lead].instances, 0
     for name in problem.group.members:
         shape = problem.shapes[name]
         if shape.statement.kind is Kind.UPDATE or shape.instances < lead:
-            pieces = (*(loop.pieces[name] for loop in sketch.outer), *sketch.remaining[name])
+            pieces = (*(loop.pieces[name] for loop in schedule.outer), *schedule.remaining[name])
             along = (p for p in pieces if shape.strides[0][p.coordinate.position])
             own = prod(p.extent for p in along if p.kind in (LoopKind.LANES, LoopKind.UNROLL))
             total += own if own > 1 else 0
     return total
 
 
-def _part_bytes(problem: Problem, sketch: Sketch, grid: Grid, loaded: list[Traffic]) -> float:
+def _part_bytes(problem: Problem, schedule: Schedule, grid: Grid, loaded: list[Traffic]) -> float:
     """Return what the blocks that run at once go over several times."""
     resident = problem.gpu.threads // max(grid.threads, 1)
     share = min(1.0, resident / max(1, grid.blocks // grid.cluster))
-    several = (t for t in loaded if t.passes > 1 and t.array not in sketch.resident)
+    several = (t for t in loaded if t.passes > 1 and t.array not in schedule.resident)
     return share * sum(t.footprint_bytes for t in several)
 
 
-def _kept_bytes(problem: Problem, sketch: Sketch, threads: float) -> float:
+def _kept_bytes(problem: Problem, schedule: Schedule, threads: float) -> float:
     """Return the bytes that each of *threads* keeps of rows or columns, of those that are busy."""
-    kept = [a for a in sketch.resident if not sketch.is_staged or a not in _arguments(problem)]
+    kept = [a for a in schedule.resident if not schedule.is_staged or a not in _arguments(problem)]
     if not kept:
         return 0.0
-    each = problem.shapes[problem.lead].instances / (threads * _turns(sketch))
+    each = problem.shapes[problem.lead].instances / (threads * _turns(schedule))
     halves = all(problem.scop.arrays[a].dtype.is_half for a in kept)
     return (HALF_BYTES if halves else 4.0) * each * max(1, live_arrays(problem, kept))
 
@@ -373,63 +375,63 @@ def _arguments(problem: Problem) -> set[str]:
     return set(footprints(problem))
 
 
-def _staged_bytes(problem: Problem, sketch: Sketch, blocks: int) -> int:
+def _staged_bytes(problem: Problem, schedule: Schedule, blocks: int) -> int:
     """Return the bytes of shared memory of a block."""
-    if not sketch.is_staged:
+    if not schedule.is_staged:
         return 0
-    staged = (footprints(problem).get(array, 0.0) for array in sketch.resident)
+    staged = (footprints(problem).get(array, 0.0) for array in schedule.resident)
     return ceil(sum(staged) / max(1, blocks))
 
 
 # --- what waits --------------------------------------------------------------------------------
 
 
-def _chain(problem: Problem, sketch: Sketch, grid: Grid, rounds: float) -> Chain:
+def _chain(problem: Problem, schedule: Schedule, grid: Grid, rounds: float) -> Chain:
     """Return what a block waits for: the folds of its reductions, each pass's loads, its ticket.
 
     :arg rounds: of loads, in which a thread has its part of a row.
     """
-    folds = folds_of(problem, sketch)
-    if not sketch.private:  # else its turns are counted by _chain_of_turns
-        folds = folds.repeated(_turns(sketch))
-    loaded = (t for t in traffic_of(problem) if t.is_read and t.array not in sketch.resident)
+    folds = folds_of(problem, schedule)
+    if not schedule.private:  # else its turns are counted by _chain_of_turns
+        folds = folds.repeated(_turns(schedule))
+    loaded = (t for t in traffic_of(problem) if t.is_read and t.array not in schedule.resident)
     again = max((t.passes - 1 for t in loaded), default=0)
-    copied = STAGED_CYCLES if sketch.is_staged else 0.0
-    barriers = (IN_TURNS if sketch.turns else 2.0) if grid.cluster > 1 else 0.0
+    copied = STAGED_CYCLES if schedule.is_staged else 0.0
+    barriers = (IN_TURNS if schedule.turns else 2.0) if grid.cluster > 1 else 0.0
     later = max(0, ceil(grid.threads / WARP) - problem.gpu.schedulers_per_multiprocessor)
     return Chain(
         l2_loads=again * ceil(rounds),
         block_barriers=2.0 * folds.over_blocks,
         cluster_barriers=barriers * folds.over_clusters,
-        atomics=TICKET if _is_chunked(sketch) else 0.0,
+        atomics=TICKET if _is_chunked(schedule) else 0.0,
         cycles=folds.cycles + WARP_CYCLES * later + copied,
     )
 
 
-def _is_folded(sketch: Sketch) -> bool:
+def _is_folded(schedule: Schedule) -> bool:
     """Return whether threads share sums: of a block's turns each waits for the one before it."""
-    return any(p.is_lane for found in sketch.partials.values() for p in found)
+    return any(p.is_lane for found in schedule.partials.values() for p in found)
 
 
-def _is_chunked(sketch: Sketch) -> bool:
+def _is_chunked(schedule: Schedule) -> bool:
     """Return whether blocks share sums, which the last of them adds up."""
-    partials = (p for found in sketch.partials.values() for p in found)
-    return sketch.layout is not None and any(not p.is_lane for p in partials)
+    partials = (p for found in schedule.partials.values() for p in found)
+    return schedule.layout is not None and any(not p.is_lane for p in partials)
 
 
-def _chain_of_turns(problem: Problem, sketch: Sketch, grid: Grid, once: Chain) -> Chain:
+def _chain_of_turns(problem: Problem, schedule: Schedule, grid: Grid, once: Chain) -> Chain:
     """Return *once* for each turn of a block with copies of results: each waits for its loads.
 
     Without folds a thread has the loads of several turns on their way.  Its updates of floats in
     shared memory wait for one another too.
     """
-    if not sketch.private or not sketch.turns:
+    if not schedule.private or not schedule.turns:
         return once
-    turns, loads = prod(turn.extent for turn in sketch.turns), once.dram_loads
-    if not _is_folded(sketch):  # else in_flight_bytes are of one turn
+    turns, loads = prod(turn.extent for turn in schedule.turns), once.dram_loads
+    if not _is_folded(schedule):  # else in_flight_bytes are of one turn
         turns = ceil(turns / MOST_IN_FLIGHT)
         loads = max(loads, float(turns))
-    of_floats = 0.0 if sketch.is_summed else _float_updates(problem, sketch)
+    of_floats = 0.0 if schedule.is_summed else _float_updates(problem, schedule)
     updates = of_floats / max(1, grid.blocks // grid.cluster * grid.threads)
     return replace(
         once,
@@ -439,22 +441,22 @@ def _chain_of_turns(problem: Problem, sketch: Sketch, grid: Grid, once: Chain) -
     )
 
 
-def _float_updates(problem: Problem, sketch: Sketch) -> int:
+def _float_updates(problem: Problem, schedule: Schedule) -> int:
     """Return how many updates of floats go to copies in shared memory."""
-    shapes = (problem.shapes[name] for name in sketch.private)
+    shapes = (problem.shapes[name] for name in schedule.private)
     own = ((shape, shape.statement.reduction) for shape in shapes)
     return sum(s.instances for s, r in own if r is not None and r.dtype.is_float)
 
 
-def _finish(problem: Problem, sketch: Sketch) -> Chain:
+def _finish(problem: Problem, schedule: Schedule) -> Chain:
     """Return what the last block of a kernel in chunks does, and how long atomics take."""
-    cycles = sum(_atomic_seconds(problem, sketch, name) for name in _atomic_members(problem))
+    cycles = sum(_atomic_seconds(problem, schedule, name) for name in _atomic_members(problem))
     cycles *= problem.gpu.clock_hz
-    if not _is_chunked(sketch):
+    if not _is_chunked(schedule):
         return Chain(cycles=cycles)
-    assert sketch.layout is not None
-    lanes = sketch.layout.lane[1]
-    again = ceil(ceil(sketch.layout.count / max(lanes, 1)) / IN_FLIGHT)
+    assert schedule.layout is not None
+    lanes = schedule.layout.lane[1]
+    again = ceil(ceil(schedule.layout.count / max(lanes, 1)) / IN_FLIGHT)
     cycles += 2 * fold_cycles(lanes)
     return Chain(l2_loads=PARTIAL * again, cycles=cycles)
 
@@ -465,7 +467,7 @@ def _atomic_members(problem: Problem) -> list[str]:
     return [n for n, s in statements.items() if s.is_atomic and s.reduction is not None]
 
 
-def _atomic_seconds(problem: Problem, sketch: Sketch, name: str) -> float:
+def _atomic_seconds(problem: Problem, schedule: Schedule, name: str) -> float:
     """Return how long the updates of *name* take, if they are atomic: in copies, or in memory."""
     shape = problem.shapes[name]
     statement, reduction = shape.statement, shape.statement.reduction
@@ -473,15 +475,15 @@ def _atomic_seconds(problem: Problem, sketch: Sketch, name: str) -> float:
     target = problem.scop.arrays[statement.write.array]
     elements = (target.size_bytes() or 0) / target.dtype.size_bytes
     is_native = not reduction.dtype.is_float
-    along, step = neighbours(problem.scop, sketch, name)
+    along, step = neighbours(problem.scop, schedule, name)
     apart = max(1, problem.gpu.threads_per_warp // along)
     updates = Updates(shape.instances, elements, target.dtype.size_bytes, is_native, apart, step)
-    if name not in sketch.private:
+    if name not in schedule.private:
         return seconds_in_memory(updates, problem.gpu)
-    if sketch.is_summed:
-        copies = prod(p.extent for p in sketch.private[name])
+    if schedule.is_summed:
+        copies = prod(p.extent for p in schedule.private[name])
         fold = seconds_of_fold(elements, target.dtype.size_bytes, copies, problem.gpu)
         return seconds_in_memory(updates, problem.gpu, copies) + fold
-    copies = prod(p.extent for p in sketch.private[name])
-    copy = copy_elements(problem.scop, sketch, name)
+    copies = prod(p.extent for p in schedule.private[name])
+    copy = copy_elements(problem.scop, schedule, name)
     return seconds_in_copies(updates, copies, copy, problem.gpu)

@@ -12,8 +12,8 @@ from tests.strategies.test_templates import problems_of
 
 
 def access_to(problem: Problem, choice: Choice, array: str) -> Access:
-    sketch = choice.schedule(problem)
-    found = [a for a in accesses_of(problem, sketch, problem.lead) if a.array == array]
+    schedule = choice.schedule(problem)
+    found = [a for a in accesses_of(problem, schedule, problem.lead) if a.array == array]
     return found[0]
 
 

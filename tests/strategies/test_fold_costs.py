@@ -17,8 +17,8 @@ def test_sums_that_a_thread_has_for_itself_are_no_folds() -> None:
     found = {}
     for choice in catalogue.choices(problem):
         if choice.template.name == "row_column" and choice.as_data()["cluster"] == 1:
-            sketch = choice.schedule(problem)
-            assert sketch.threads["S2"] == ()
-            found[sketch.threads["S0"][0][1]] = folds_of(problem, sketch)
+            schedule = choice.schedule(problem)
+            assert schedule.threads["S2"] == ()
+            found[schedule.threads["S0"][0][1]] = folds_of(problem, schedule)
     assert found[128] == Folds(over_blocks=1, cycles=fold_cycles(128))
     assert found[32] == Folds(cycles=fold_cycles(32))

@@ -21,8 +21,8 @@ from tcdsl.schedule.fusion import Group
 from tcdsl.strategies import gpu_bands, gpu_generic, requested
 from tcdsl.strategies.gpu_generic import IslKernels
 from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.schedule import Bands
 from tcdsl.strategies.shapes import shapes_of
-from tcdsl.strategies.sketch import Bands
 from tcdsl.testing import programs
 
 MakeUnit = Callable[..., Any]

@@ -71,7 +71,7 @@ def either(
     if request.param == "memory":
         monkeypatch.setattr(private, "IN_MEMORY", (2, 3))
         monkeypatch.setattr(private, "BLOCKS_EACH", ())
-        monkeypatch.setattr(private, "_in_shared_memory", lambda _, sketch, *rest: sketch)
+        monkeypatch.setattr(private, "_in_shared_memory", lambda _, schedule, *rest: schedule)
     else:
         monkeypatch.setattr(private, "IN_MEMORY", ())
     return small_chip

@@ -18,9 +18,9 @@ def test_a_thread_keeps_one_row_or_says_that_it_keeps_none(rows_of_thread: int) 
     assert row.resident == ("x",)
     tiles[0] = replace(tiles[0], thread_axis=1, threads=8, repeat=rows_of_thread)
     lanes = {name: Lane(dim, 0, 8, row.vector, 1) for name, dim in row.lanes.items()}
-    sketch = replace(assembled(problem, tiles, lanes), resident=row.resident)
-    scop, kept = keep_rows(problem.scop, sketch)
+    schedule = replace(assembled(problem, tiles, lanes), resident=row.resident)
+    scop, kept = keep_rows(problem.scop, schedule)
     is_kept = rows_of_thread == 1
-    assert (scop is not problem.scop) == (len(kept.members) > len(sketch.members)) == is_kept
+    assert (scop is not problem.scop) == (len(kept.members) > len(schedule.members)) == is_kept
     note = "not copied, but read by each statement that uses them: x"
     assert (note in kept.why) != is_kept

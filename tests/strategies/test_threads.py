@@ -16,7 +16,7 @@ from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of
 from tcdsl.poly.scop import Kind
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.strategies.assembly import grid_in_memory_order
-from tcdsl.strategies.sketch import Tile
+from tcdsl.strategies.schedule import Tile
 from tcdsl.testing import check
 
 CheckAll = Callable[..., None]

@@ -20,11 +20,11 @@ def test_a_bound_is_no_more_than_the_estimate(name: str) -> None:
     for problem in problems_of(*PROGRAMS[name]):
         works = []
         for choice in catalogue.choices(problem):
-            sketch = choice.schedule(problem)
-            least, whole = (count(problem, sketch) for count in (least_work_of, work_of))
+            schedule = choice.schedule(problem)
+            least, whole = (count(problem, schedule) for count in (least_work_of, work_of))
             seconds = estimate(whole, problem.gpu).seconds
-            assert estimate(least, problem.gpu).seconds <= seconds == seconds_of(problem, sketch)
-            assert seconds_of(problem, sketch, most=seconds) == seconds
+            assert estimate(least, problem.gpu).seconds <= seconds == seconds_of(problem, schedule)
+            assert seconds_of(problem, schedule, most=seconds) == seconds
             works.append((least.lines, whole.lines))
         assert any(least < whole for least, whole in works)
 
@@ -94,9 +94,9 @@ def test_rows_in_turn_wait_for_one_another_with_copies_in_memory_too() -> None:
     source = "def f(float(M,N) x) -> (s, y) { s(m) +=! x(m,n)  y(n) +=! x(m,n) * s(m) }"
     (problem,) = problems_of(source, [(65536, 1024)])
     chosen = (c for c in catalogue.choices(problem) if c.template.name == "row_column")
-    sketch = next(s for c in chosen if (s := c.schedule(problem)).turns)
-    with_copies = replace(sketch, private={"S0": ()}, is_summed=True)
-    one, other = (least_work_of(problem, s).chain.cycles for s in (sketch, with_copies))
+    schedule = next(s for c in chosen if (s := c.schedule(problem)).turns)
+    with_copies = replace(schedule, private={"S0": ()}, is_summed=True)
+    one, other = (least_work_of(problem, s).chain.cycles for s in (schedule, with_copies))
     assert one == other > 0
 
 
@@ -104,8 +104,8 @@ def in_turn(source: str) -> Work:
     """Return what the kernel of rows and columns of *source* costs, one row after another."""
     (problem,) = problems_of(source, [(65536, 1024)])
     chosen = (c for c in catalogue.choices(problem) if c.template.name == "row_column")
-    sketch = next(sketch for c in chosen if (sketch := c.schedule(problem)).turns)
-    return least_work_of(problem, sketch)
+    schedule = next(schedule for c in chosen if (schedule := c.schedule(problem)).turns)
+    return least_work_of(problem, schedule)
 
 
 def test_sums_that_a_thread_has_for_itself_are_no_folds() -> None:

@@ -19,7 +19,7 @@ from tcdsl.display.candidates_text import config_text, in_order, reasons, varyin
 from tcdsl.executable import Executable
 from tcdsl.strategies.catalogue import fastest
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.work import work_of
 
 SIZES = (8192, 4096)
@@ -38,7 +38,7 @@ def _compiled(page: str) -> Executable:
     return program[program.names[-1]].compile(tcdsl.spec(SIZES, "float32"), target="emulate")
 
 
-def _problem(page: str) -> tuple[Problem, Sketch]:
+def _problem(page: str) -> tuple[Problem, Schedule]:
     """Return the problem of the one kernel, and the schedule that was chosen."""
     (weighed,) = _compiled(page).compilation.plan.value.weighed
     assert isinstance(weighed.candidates, partial)
@@ -103,8 +103,8 @@ def work_table(of: Work) -> str:
 
 
 def _estimate_table(page: str) -> str:
-    problem, sketch = _problem(page)
-    return estimate_table(estimate(work_of(problem, sketch), problem.gpu), problem.gpu)
+    problem, schedule = _problem(page)
+    return estimate_table(estimate(work_of(problem, schedule), problem.gpu), problem.gpu)
 
 
 def estimate_table(found: Estimate, chip: Chip) -> str:

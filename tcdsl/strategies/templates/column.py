@@ -15,8 +15,8 @@ from tcdsl.strategies import block_sizes
 from tcdsl.strategies import problem as problems
 from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.problem import Problem, analysis
+from tcdsl.strategies.schedule import VECTOR_BYTES, Axis, Schedule, Tile
 from tcdsl.strategies.shared_sums import chunk_of, chunk_sizes, share_of_sum
-from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Sketch, Tile
 from tcdsl.strategies.template import Template, assembled
 
 LEAST_SIDE = gpu_thresholds.COLUMN_VECTORS
@@ -69,7 +69,7 @@ def space(problem: Problem) -> Iterator[ColumnConfig]:
     yield from (config for config in dict.fromkeys(others) if config != likeliest)
 
 
-def schedule(problem: Problem, config: ColumnConfig) -> Sketch:
+def schedule(problem: Problem, config: ColumnConfig) -> Schedule:
     """Return the schedule of threads that share columns."""
     assert problem.along is not None, "why_not"
     tiles = _tiles(problem, config.threads_x, config.vector)

@@ -22,7 +22,7 @@ from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_graphs import kept_arrays, own_dims, parallel_axes, waiting_for
-from tcdsl.strategies.sketch import Axis, Sketch, Tile
+from tcdsl.strategies.schedule import Axis, Schedule, Tile
 from tcdsl.strategies.template import Template, assembled
 from tcdsl.strategies.templates.column import has_few_results
 
@@ -75,7 +75,7 @@ def space(problem: Problem) -> Iterator[ColumnClusterConfig]:
         yield ColumnClusterConfig(share.x, share.y, share.repeat, share.cluster, found.vector)
 
 
-def schedule(problem: Problem, config: ColumnClusterConfig) -> Sketch:
+def schedule(problem: Problem, config: ColumnClusterConfig) -> Schedule:
     """Return the schedule of threads each with its part of the columns."""
     inner, columns = problem.along, legal_columns(problem)
     assert inner is not None and columns is not None, "why_not"
@@ -88,8 +88,8 @@ def schedule(problem: Problem, config: ColumnClusterConfig) -> Sketch:
         name: Lane(dim, 1, config.threads_y, 1, config.repeat, config.cluster)
         for name, dim in columns.dims.items()
     }
-    sketch = assembled(problem, tiles, lanes, why=(_why(columns, config),))
-    return replace(sketch, resident=columns.arrays, layout=None)
+    schedule = assembled(problem, tiles, lanes, why=(_why(columns, config),))
+    return replace(schedule, resident=columns.arrays, layout=None)
 
 
 def _why(columns: KeptColumns, config: ColumnClusterConfig) -> str:

@@ -15,13 +15,13 @@ from tcdsl.poly.loop_tree import Loop, LoopKind, Node
 from tcdsl.strategies.cpu_work import cpu_work_of
 from tcdsl.strategies.generic import (
     IslLoops,
-    bare_sketch,
+    bare_schedule,
     has_parallel_loop,
     is_recurrence,
     wavefront_tile,
 )
 from tcdsl.strategies.problem import Problem, Scheme, own_analysis
-from tcdsl.strategies.sketch import Bands, Sketch
+from tcdsl.strategies.schedule import Bands, Schedule
 from tcdsl.strategies.template import Template
 
 WHY = "the loops that isl's scheduler found"
@@ -59,9 +59,9 @@ def _tree(problem: Problem) -> Node:
     return IslLoops(problem.scop, members, known, shapes, problem.cpu, tile).tree()
 
 
-def schedule(problem: Problem, config: Bands) -> Sketch:
+def schedule(problem: Problem, config: Bands) -> Schedule:
     """Return the schedule that asks for isl's bands."""
-    bare = bare_sketch(problem.group.members, problem.shapes)
+    bare = bare_schedule(problem.group.members, problem.shapes)
     bare = replace(bare, bands=config, why=(WHY,))
     if problem.scheme is Scheme.ISL:
         return bare

@@ -13,10 +13,10 @@ from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.records import dataclass
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.generic import plain_sketch
+from tcdsl.strategies.generic import plain_schedule
 from tcdsl.strategies.operations import PARALLEL_WORK, work_of
 from tcdsl.strategies.problem import Problem, Scheme
-from tcdsl.strategies.sketch import OuterLoop, Sketch
+from tcdsl.strategies.schedule import OuterLoop, Schedule
 from tcdsl.strategies.template import Template
 
 WRITTEN, STRIDES = "as written", "by strides"
@@ -47,10 +47,10 @@ def space(problem: Problem) -> Iterator[CpuLoopsConfig]:
     yield from map(CpuLoopsConfig, orders)
 
 
-def schedule(problem: Problem, config: CpuLoopsConfig) -> Sketch:
+def schedule(problem: Problem, config: CpuLoopsConfig) -> Schedule:
     """Return the schedule of the loops in order, the outermost parallel where it may be."""
     if config.order == STRIDES:
-        return plain_sketch(problem.scop, problem.group, problem.shapes, problem.cpu)
+        return plain_schedule(problem.scop, problem.group, problem.shapes, problem.cpu)
     (name,) = problem.group.members
     shape = problem.shapes[name]
     pieces = [
@@ -63,7 +63,7 @@ def schedule(problem: Problem, config: CpuLoopsConfig) -> Sketch:
     if pays and outermost is not None and shape.roles[outermost] is Role.PARALLEL:
         piece = replace(pieces.pop(outermost), kind=None)
         outer = (OuterLoop({name: piece}, LoopKind.PARALLEL),)
-    return Sketch((name,), outer, {name: tuple(pieces)}, why=("the loops as written",))
+    return Schedule((name,), outer, {name: tuple(pieces)}, why=("the loops as written",))
 
 
 TEMPLATE = Template("cpu_loops", CpuLoopsConfig, why_not, space, schedule)

@@ -23,7 +23,7 @@ from tcdsl.strategies.blocking import Class, Dots, Panels
 from tcdsl.strategies.contraction import dots_of, find_contraction, has_operands_to_copy
 from tcdsl.strategies.implicit_product import factors_of, stride_of
 from tcdsl.strategies.problem import Problem, analysis
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.template import Template
 
 ACCUMULATORS = cpu_thresholds.ACCUMULATORS
@@ -223,7 +223,7 @@ def _product(problem: Problem) -> Product:
     )  # fmt: skip
 
 
-def schedule(problem: Problem, config: CpuPanelsConfig) -> Sketch:
+def schedule(problem: Problem, config: CpuPanelsConfig) -> Schedule:
     """Return the schedule of the contraction on panels."""
     found = _found(problem)
     assert not isinstance(found, str), "why_not"
@@ -243,7 +243,7 @@ def schedule(problem: Problem, config: CpuPanelsConfig) -> Sketch:
     )
     blocking = Blocking(mc, nc, kc, config.is_shared)
     work = work_on_panels(_product(problem), blocking, problem.cpu)
-    return Sketch(problem.group.members, (), {}, why=why, panels=panels, cpu_work=work)
+    return Schedule(problem.group.members, (), {}, why=why, panels=panels, cpu_work=work)
 
 
 TEMPLATE = Template("cpu_panels", CpuPanelsConfig, why_not, space, schedule)

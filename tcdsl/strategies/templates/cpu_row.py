@@ -25,7 +25,7 @@ from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.operations import PARALLEL_WORK, is_chunkable, work_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.row_functions import ALL_ROWS, APART, block_of, functions_of, row_axis
-from tcdsl.strategies.sketch import Axis, OuterLoop, Sketch
+from tcdsl.strategies.schedule import Axis, OuterLoop, Schedule
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.tiling import FAR_TILE, crossing_tiles, find_crossing, requested_tiles
 
@@ -88,7 +88,7 @@ def _other_vectors(problem: Problem, likeliest: CpuRowConfig) -> list[int]:
     return found
 
 
-def schedule(problem: Problem, config: CpuRowConfig) -> Sketch:
+def schedule(problem: Problem, config: CpuRowConfig) -> Schedule:
     """Return the schedule of threads outside and lanes inside."""
     scop, group, shapes = problem.scop, problem.group, problem.shapes
     outer = _outer_of(problem, config)
@@ -102,12 +102,12 @@ def schedule(problem: Problem, config: CpuRowConfig) -> Sketch:
         for name in group.members
         if (found := _partials(scop, name, outer, lanes.get(name, 0), shapes)) is not None
     }
-    sketch = Sketch(
+    schedule = Schedule(
         group.members, loops, remaining, partials, lanes, why=(_why(problem, config, outer),)
     )
     if problem.options.tile:
-        return requested_tiles(sketch, group, shapes, problem.options.tile)
-    return crossing_tiles(sketch, scop, group, shapes, config.far) if config.far else sketch
+        return requested_tiles(schedule, group, shapes, problem.options.tile)
+    return crossing_tiles(schedule, scop, group, shapes, config.far) if config.far else schedule
 
 
 # --- the likeliest -----------------------------------------------------------------------------

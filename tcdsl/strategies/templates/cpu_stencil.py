@@ -13,7 +13,7 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.records import dataclass
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import OuterLoop, Sketch
+from tcdsl.strategies.schedule import OuterLoop, Schedule
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.tiled_chains import count, tiled_chain
 
@@ -38,7 +38,7 @@ def space(problem: Problem) -> Iterator[CpuStencilConfig]:
     yield from (CpuStencilConfig(axes) for axes in range(most, 0, -1))
 
 
-def schedule(problem: Problem, config: CpuStencilConfig) -> Sketch:
+def schedule(problem: Problem, config: CpuStencilConfig) -> Schedule:
     """Return the schedule of threads over tiles."""
     chain = tiled_chain(problem)
     assert chain is not None, "why_not"
@@ -62,7 +62,7 @@ def schedule(problem: Problem, config: CpuStencilConfig) -> Sketch:
         for name in members
     }
     why = f"threads over tiles ({count(problem, around[: config.axes])} iterations)"
-    return Sketch(members, tuple(outer), remaining, why=(why,))
+    return Schedule(members, tuple(outer), remaining, why=(why,))
 
 
 TEMPLATE = Template("cpu_stencil", CpuStencilConfig, why_not, space, schedule)

@@ -22,7 +22,7 @@ from tcdsl.rewrites.scop.rfactor import Partial
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.contraction import Tile, choose_tile, find_contraction
 from tcdsl.strategies.problem import Problem, own_analysis
-from tcdsl.strategies.sketch import OuterLoop, Sketch
+from tcdsl.strategies.schedule import OuterLoop, Schedule
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.tile_traffic import Surroundings
 
@@ -106,7 +106,7 @@ def _steps(problem: Problem, config: CpuTileConfig) -> float:
     return steps_of_box(rows, lanes, tile, _width(problem), registers_of(problem.cpu))
 
 
-def schedule(problem: Problem, config: CpuTileConfig) -> Sketch:
+def schedule(problem: Problem, config: CpuTileConfig) -> Schedule:
     """Return the schedule around the contraction's register tile."""
     return _Scheduler(problem, _lead(problem), config).schedule()
 
@@ -168,7 +168,7 @@ class _Scheduler:
         self.chunks = {names.index(name): size for name, size in config.chunks}
         self.axes = {axis[lead]: axis for axis in problem.parallel}
 
-    def schedule(self) -> Sketch:
+    def schedule(self) -> Schedule:
         tile = self.tile
         is_dot = self.shape.roles[tile.vector] is Role.REDUCED
         tiles = dict(tile.rows) | ({} if is_dot else {tile.vector: tile.lanes})
@@ -189,7 +189,7 @@ class _Scheduler:
             f" ({'partial sums' if is_dot else 'results'} in the lanes)",
             *(f"chunks of {n} values of {names[d]}" for d, n in self.chunks.items()),
         )
-        return Sketch(
+        return Schedule(
             self.group.members,
             tuple(outer),
             remaining,

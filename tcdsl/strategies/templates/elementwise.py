@@ -20,7 +20,7 @@ from tcdsl.strategies import block_sizes
 from tcdsl.strategies.block_sizes import power_of_two
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.ragged_axes import axis_inside_ranges
-from tcdsl.strategies.sketch import VECTOR_BYTES, Axis, Sketch, Tile
+from tcdsl.strategies.schedule import VECTOR_BYTES, Axis, Schedule, Tile
 from tcdsl.strategies.template import Template, assembled
 
 MIN_VECTORED = gpu_thresholds.VECTORED_VALUES
@@ -169,7 +169,7 @@ def _may_repeat(problem: Problem, groups: int, of_block: int) -> bool:
     return groups % of_block == 0 or _calls(problem) < CHAIN_CALLS
 
 
-def schedule(problem: Problem, config: ElementwiseConfig) -> Sketch:
+def schedule(problem: Problem, config: ElementwiseConfig) -> Schedule:
     """Return the schedule of threads along the innermost shared axis."""
     inner = _axis(problem)
     assert inner is not None, "why_not"

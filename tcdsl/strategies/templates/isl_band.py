@@ -16,7 +16,7 @@ from tcdsl.strategies import gpu_bands
 from tcdsl.strategies.arithmetic import operations_of
 from tcdsl.strategies.gpu_generic import IslKernels, kernels_by_isl, trees_by_isl, why_not_by_isl
 from tcdsl.strategies.problem import Problem, Scheme
-from tcdsl.strategies.sketch import Bands, Sketch
+from tcdsl.strategies.schedule import Bands, Schedule
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.traffic import traffic_of
 
@@ -46,12 +46,12 @@ def space(problem: Problem) -> Iterator[Bands]:
             yield bands
 
 
-def schedule(problem: Problem, config: Bands) -> Sketch:
+def schedule(problem: Problem, config: Bands) -> Schedule:
     """Return the schedule that asks for isl's bands."""
     found = trees_by_isl(problem, config)
     assert not isinstance(found, str), "why_not"
     members = problem.group.members
-    return Sketch(
+    return Schedule(
         members, (), dict.fromkeys(members, ()), bands=config, work=_work(problem, found)
     )  # fmt: skip
 

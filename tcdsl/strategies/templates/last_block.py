@@ -14,7 +14,7 @@ from tcdsl.poly.scop import Kind
 from tcdsl.records import dataclass
 from tcdsl.strategies.assembly import Assembly, Lane
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import Sketch, Tile
+from tcdsl.strategies.schedule import Schedule, Tile
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.work import work_of
 
@@ -46,7 +46,7 @@ def space(problem: Problem) -> Iterator[LastBlockConfig]:
         yield LastBlockConfig(1)
 
 
-def schedule(problem: Problem, config: LastBlockConfig) -> Sketch:
+def schedule(problem: Problem, config: LastBlockConfig) -> Schedule:
     """Return the schedule on the tiles of the kernel before."""
     finish, tiles = problem.finish, _tiles(problem)
     assert finish is not None and tiles is not None, "why_not"
@@ -56,8 +56,8 @@ def schedule(problem: Problem, config: LastBlockConfig) -> Sketch:
     assembly = Assembly(
         problem.group, problem.shapes, problem.gpu, tiles, lanes, grid=finish.layout.numbers
     )
-    sketch = assembly.sketch(why)
-    return replace(sketch, work=replace(work_of(problem, sketch), launches=0))
+    schedule = assembly.schedule(why)
+    return replace(schedule, work=replace(work_of(problem, schedule), launches=0))
 
 
 def _lanes(problem: Problem, threads: int) -> dict[str, Lane]:

@@ -30,7 +30,7 @@ from tcdsl.strategies.private_results import (
     widths_of,
 )
 from tcdsl.strategies.problem import Problem, nameless_analysis
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.work import seconds_of
 
@@ -85,12 +85,12 @@ class _Private:
         _, likeliest, _ = _likeliest(problem, self)
         if likeliest is not None:
             yield likeliest
-        timed = ((seconds_of(problem, s), c) for c, s in self.sketches(problem) if c is not None)
+        timed = ((seconds_of(problem, s), c) for c, s in self.schedules(problem) if c is not None)
         for seconds, config in sorted(timed, key=lambda pair: pair[0]):
             if seconds < inf and config != likeliest:
                 yield config
 
-    def schedule(self, problem: Problem, config: PrivateConfig) -> Sketch:
+    def schedule(self, problem: Problem, config: PrivateConfig) -> Schedule:
         """Return the schedule of the base, its blocks with copies and several tiles each."""
         (base,) = (base for base in self.bases if base.name == config.base)
         made = base.schedule(problem, base.config(**dict(config.of)))
@@ -98,8 +98,8 @@ class _Private:
         assert found is not None, "why_not"
         return found
 
-    def sketches(self, problem: Problem) -> Iterator[tuple[PrivateConfig | None, Sketch]]:
-        """Yield sketches of the base, with no configuration, each before those with copies."""
+    def schedules(self, problem: Problem) -> Iterator[tuple[PrivateConfig | None, Schedule]]:
+        """Yield schedules of the base, with no configuration, each before those with copies."""
         fitting = [base for base in self.bases if base.why_not(problem) is None]
         base = min(fitting, key=lambda base: not base.is_likely(problem))
         for config in _few(base.space(problem)):
@@ -110,18 +110,18 @@ class _Private:
             own = tuple(asdict(config).items())
             ways = [(n, 0) for n in _per_block(problem, made)] + [(1, n) for n in IN_MEMORY]
             for per_block, in_memory in ways:
-                sketch = _with_copies(problem, made, per_block, in_memory)
-                if sketch is not None:
-                    yield PrivateConfig(base.name, own, per_block, in_memory), sketch
+                schedule = _with_copies(problem, made, per_block, in_memory)
+                if schedule is not None:
+                    yield PrivateConfig(base.name, own, per_block, in_memory), schedule
 
 
 @nameless_analysis
 def _likeliest(problem: Problem, private: _Private) -> tuple[float, PrivateConfig | None, float]:
     """Return the least estimated time, the configuration that takes it, and the base's least."""
-    every = list(private.sketches(problem))
-    plain = least_of(problem, [sketch for config, sketch in every if config is None])
-    copied = [(config, sketch) for config, sketch in every if config is not None]
-    found = least_of(problem, [sketch for _, sketch in copied])
+    every = list(private.schedules(problem))
+    plain = least_of(problem, [schedule for config, schedule in every if config is None])
+    copied = [(config, schedule) for config, schedule in every if config is not None]
+    found = least_of(problem, [schedule for _, schedule in copied])
     without = inf if plain is None else plain[1]
     if found is None or found[1] == inf:
         return inf, None, without
@@ -146,64 +146,66 @@ def _few(space: Iterable[Any]) -> list[Any]:
     return list(dict.fromkeys((*first, *scalar[:1])))
 
 
-def _per_block(problem: Problem, sketch: Sketch) -> list[int]:
+def _per_block(problem: Problem, schedule: Schedule) -> list[int]:
     """Return how many iterations a block may take of the loop over blocks that is longest."""
-    names = scattered_members(problem.scop, sketch.members)
-    tiles = max(tiles_in_turn(problem.scop, sketch, name) for name in names)
+    names = scattered_members(problem.scop, schedule.members)
+    tiles = max(tiles_in_turn(problem.scop, schedule, name) for name in names)
     if not tiles:
         return [1]
     waves = (each * problem.gpu.multiprocessors for each in BLOCKS_EACH)
     return list(dict.fromkeys(-(-tiles // blocks) for blocks in waves))
 
 
-def _with_copies(problem: Problem, sketch: Sketch, per_block: int, in_memory: int) -> Sketch | None:
-    """Return *sketch* with copies of those results that fit, None if none does."""
-    names = scattered_members(problem.scop, sketch.members)
+def _with_copies(
+    problem: Problem, schedule: Schedule, per_block: int, in_memory: int
+) -> Schedule | None:
+    """Return *schedule* with copies of those results that fit, None if none does."""
+    names = scattered_members(problem.scop, schedule.members)
     if in_memory:
-        sketch = _in_memory(problem, sketch, names, in_memory)
+        schedule = _in_memory(problem, schedule, names, in_memory)
         where = "in memory, added up by another kernel"
     else:
-        sketch = _in_shared_memory(problem, sketch, names, per_block)
+        schedule = _in_shared_memory(problem, schedule, names, per_block)
         where = "in shared memory, added up by atomics"
-    if not sketch.private:
+    if not schedule.private:
         return None
-    copies = max(prod(p.extent for p in partials) for partials in sketch.private.values())
-    why = f"copies of the results of {', '.join(sketch.private)}: {copies} of them {where}"
-    return replace(sketch, why=(*sketch.why, why))
+    copies = max(prod(p.extent for p in partials) for partials in schedule.private.values())
+    why = f"copies of the results of {', '.join(schedule.private)}: {copies} of them {where}"
+    return replace(schedule, why=(*schedule.why, why))
 
 
-def _in_memory(problem: Problem, sketch: Sketch, names: Sequence[str], copies: int) -> Sketch:
+def _in_memory(problem: Problem, schedule: Schedule, names: Sequence[str], copies: int) -> Schedule:
     scop, private = problem.scop, {}
     for name in names:
-        partials = chunks_in_memory(scop, sketch, name, copies)
+        partials = chunks_in_memory(scop, schedule, name, copies)
         size = scop.arrays[scop.by_name[name].write.array].size_bytes() or 0
         if partials and copies * size <= MOST_BYTES * problem.gpu.l2_bytes:
             private[name] = partials
-    return replace(sketch, private=private, is_summed=True)
+    return replace(schedule, private=private, is_summed=True)
 
 
 def _in_shared_memory(
-    problem: Problem, sketch: Sketch, names: Sequence[str], per_block: int
-) -> Sketch:
+    problem: Problem, schedule: Schedule, names: Sequence[str], per_block: int
+) -> Schedule:
     scop = problem.scop
-    lead = max(names, key=lambda name: tiles_in_turn(scop, sketch, name))
-    sketch = in_turns(scop, sketch, lead, per_block)
-    left = problem.gpu.static_shared_bytes_per_block - _fold_bytes(sketch)
+    lead = max(names, key=lambda name: tiles_in_turn(scop, schedule, name))
+    schedule = in_turns(scop, schedule, lead, per_block)
+    left = problem.gpu.static_shared_bytes_per_block - _fold_bytes(schedule)
     private = {}
-    for name in sorted(names, key=lambda name: copy_elements(scop, sketch, name)):
+    for name in sorted(names, key=lambda name: copy_elements(scop, schedule, name)):
         reduction = scop.by_name[name].reduction
         assert reduction is not None, "why_not_private"
-        size = copy_elements(scop, sketch, name) * reduction.dtype.size_bytes
+        size = copy_elements(scop, schedule, name) * reduction.dtype.size_bytes
         left -= -(-size // 16) * 16
         if left >= 0:
-            private[name] = chunks_of(scop, sketch, name)
-    return replace(sketch, private=private)
+            private[name] = chunks_of(scop, schedule, name)
+    return replace(schedule, private=private)
 
 
-def _fold_bytes(sketch: Sketch) -> int:
+def _fold_bytes(schedule: Schedule) -> int:
     """Return the shared memory that folds may take (schedule/promotion), last blocks' included."""
-    parts = list(sketch.partials.values())
+    parts = list(schedule.partials.values())
     folds = sum(any(p.is_lane for p in partials) for partials in parts)
     chunked = sum(any(not p.is_lane for p in partials) for partials in parts)
-    folds += chunked if sketch.layout is not None else 0
-    return FOLD_BYTES * (folds + 1) * prod(widths_of(sketch).values()) if folds else 0
+    folds += chunked if schedule.layout is not None else 0
+    return FOLD_BYTES * (folds + 1) * prod(widths_of(schedule).values()) if folds else 0

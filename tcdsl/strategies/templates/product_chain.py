@@ -7,7 +7,7 @@ What one member hands to the next is shared memory where threads exchange it, el
 (schedule/promotion finds out).  Threads are along columns, rows and depth of each member's results
 (``chained``).  Weights are read through the first-level cache, in vectors along the terms.
 
-Legal as any sketch is: the loops over blocks are along axes that all members share in parallel.
+Legal as any schedule is: the loops over blocks are along axes that all members share in parallel.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ from tcdsl.strategies.chain_work import (
 )
 from tcdsl.strategies.chained import Member, run_of, why_not_chained
 from tcdsl.strategies.problem import Problem, nameless_analysis
-from tcdsl.strategies.sketch import Sketch, Tile
+from tcdsl.strategies.schedule import Schedule, Tile
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import tile_mma
 
@@ -106,7 +106,7 @@ def _offered(problem: Problem, is_copied: bool) -> Iterator[tuple[ChainConfig, W
                 yield ChainConfig(share.sizes, *shape), work
 
 
-def schedule(problem: Problem, config: ChainConfig) -> Sketch:
+def schedule(problem: Problem, config: ChainConfig) -> Schedule:
     """Return the schedule of a block for some values of what all members share."""
     share, shape = share_of(problem, config.sizes), config.shape
     members = share.members
@@ -119,7 +119,7 @@ def schedule(problem: Problem, config: ChainConfig) -> Sketch:
     names = ", ".join(map(problem.name_of, problem.parallel))
     threads = f"{config.threads_x} x {config.threads_y} x {config.threads_z}"
     is_large = config.is_copied or (share.shared_bytes > problem.gpu.static_shared_bytes_per_block)
-    return Sketch(
+    return Schedule(
         problem.group.members,
         tuple(blocks),
         {name: _inside(problem, config, member) for name, member in members.items()},

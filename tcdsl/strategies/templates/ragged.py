@@ -23,7 +23,7 @@ from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.block_sizes import power_of_two
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.ragged_axes import axis_inside_ranges, is_of_long_rows
-from tcdsl.strategies.sketch import Sketch, Tile
+from tcdsl.strategies.schedule import Schedule, Tile
 from tcdsl.strategies.template import Template, assembled
 
 ENTRIES = gpu_thresholds.RAGGED_ENTRIES
@@ -61,7 +61,7 @@ def space(problem: Problem) -> Iterator[RaggedConfig]:
             yield config
 
 
-def schedule(problem: Problem, config: RaggedConfig) -> Sketch:
+def schedule(problem: Problem, config: RaggedConfig) -> Schedule:
     """Return the schedule of threads along rows of data."""
     tiles = problem.unit_tiles
     if tiles and config.rows > 1:
@@ -72,18 +72,18 @@ def schedule(problem: Problem, config: RaggedConfig) -> Sketch:
     return _in_turn(made) if _is_rare(problem) else made
 
 
-def _in_turn(sketch: Sketch) -> Sketch:
-    """Return *sketch* with fewer blocks along its longest loop over blocks, each some in turn."""
-    blocks = [loop for loop in sketch.outer if loop.kind is LoopKind.BLOCK]
+def _in_turn(schedule: Schedule) -> Schedule:
+    """Return *schedule* with fewer blocks along its longest loop over blocks, each some in turn."""
+    blocks = [loop for loop in schedule.outer if loop.kind is LoopKind.BLOCK]
     if not blocks:
-        return sketch
+        return schedule
     longest = max(blocks, key=lambda loop: next(iter(loop.pieces.values())).extent)
     pieces = {
         name: replace(piece, width=max(1, min(piece.width, -(-piece.extent // LOOKED_AT))))
         for name, piece in longest.pieces.items()
     }
     fewer = replace(longest, pieces=pieces)
-    return replace(sketch, outer=tuple(fewer if x is longest else x for x in sketch.outer))
+    return replace(schedule, outer=tuple(fewer if x is longest else x for x in schedule.outer))
 
 
 def _threads_of_row(problem: Problem, lanes: Mapping[str, int], tiles: list[Tile]) -> int:

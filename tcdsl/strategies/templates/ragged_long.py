@@ -17,7 +17,7 @@ from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.ragged_axes import is_of_long_rows
-from tcdsl.strategies.sketch import OuterLoop, Sketch
+from tcdsl.strategies.schedule import OuterLoop, Schedule
 from tcdsl.strategies.template import Template
 
 CHUNK_BLOCKS, ROW_BLOCKS = 64, 32  # that share chunks of a long row, and long rows
@@ -44,7 +44,7 @@ def space(problem: Problem) -> Iterator[RaggedLongConfig]:
     yield from (RaggedLongConfig(chunks, rows, threads) for chunks, rows in pairs)
 
 
-def schedule(problem: Problem, config: RaggedLongConfig) -> Sketch:
+def schedule(problem: Problem, config: RaggedLongConfig) -> Schedule:
     """Return the schedule of rows that blocks share."""
     outer = []
     for number, (axis, width) in enumerate(
@@ -70,7 +70,7 @@ def schedule(problem: Problem, config: RaggedLongConfig) -> Sketch:
             partials[name] = (Partial(entry, 0, 1, threads, threads, True),)
             widths[name] = ((0, threads),)
     why = f"long rows: {config.chunk_blocks} x {config.row_blocks} blocks over their chunks"
-    return Sketch(
+    return Schedule(
         problem.group.members, tuple(outer), remaining, partials, why=(why,), threads=widths,
         in_registers=True,
     )  # fmt: skip

@@ -26,8 +26,8 @@ from tcdsl.strategies.row_registers import (
     row_of,
     share_of_row,
 )
+from tcdsl.strategies.schedule import VECTOR_BYTES, Schedule, Tile
 from tcdsl.strategies.shared_sums import chunk_of, chunk_sizes, share_of_sum
-from tcdsl.strategies.sketch import VECTOR_BYTES, Sketch, Tile
 from tcdsl.strategies.template import Template, assembled
 
 ROW_LOADS = gpu_thresholds.WARP_ROW_LOADS
@@ -67,7 +67,7 @@ def space(problem: Problem) -> Iterator[RowConfig]:
             yield config
 
 
-def schedule(problem: Problem, config: RowConfig) -> Sketch:
+def schedule(problem: Problem, config: RowConfig) -> Schedule:
     """Return the schedule of threads along rows."""
     return schedule_on(problem, config, row_tiles(problem, config))
 
@@ -81,7 +81,7 @@ def row_tiles(problem: Problem, config: RowConfig) -> list[Tile]:
     return tiles
 
 
-def schedule_on(problem: Problem, config: RowConfig, tiles: Sequence[Tile]) -> Sketch:
+def schedule_on(problem: Problem, config: RowConfig, tiles: Sequence[Tile]) -> Schedule:
     """Return the schedule of threads along rows, blocks along *tiles*."""
     row = row_of_problem(problem)
     chunk, why = chunk_of(problem, config.chunk)
@@ -99,9 +99,9 @@ def schedule_on(problem: Problem, config: RowConfig, tiles: Sequence[Tile]) -> S
         else Lane(dim, 0, threads)
         for name, dim in row.lanes.items()
     }
-    sketch = assembled(problem, tiles, lanes, chunk, why)
+    schedule = assembled(problem, tiles, lanes, chunk, why)
     return replace(
-        sketch, resident=row.resident if config.keep else (), beside=config.resident_blocks
+        schedule, resident=row.resident if config.keep else (), beside=config.resident_blocks
     )
 
 

@@ -49,7 +49,7 @@ from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.assembly import Assembly
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_graphs import kept_arrays, parallel_axes, row_axes
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.template import Template
 
 MOST_UNROLLED = gpu_thresholds.CLUSTER_VECTORS
@@ -238,7 +238,7 @@ def space(problem: Problem) -> Iterator[RowClusterConfig]:
         )  # fmt: skip
 
 
-def schedule(problem: Problem, config: RowClusterConfig) -> Sketch:
+def schedule(problem: Problem, config: RowClusterConfig) -> Schedule:
     """Return the schedule of blocks of a cluster over every row, its parts in shared memory."""
     found = legal_rows(problem)
     assert found is not None, "why_not"
@@ -262,7 +262,7 @@ def schedule(problem: Problem, config: RowClusterConfig) -> Sketch:
         remaining[name] = rows.pieces(name, shape.roles)
         if shape.statement.kind is Kind.UPDATE:
             partials[name], threads[name] = rows.partials(shape), rows.lanes(shape)
-    return Sketch(
+    return Schedule(
         problem.group.members, tuple(assembly.block_loops()), remaining, partials,
         why=(rows.why,), threads=threads, in_registers=True,
         resident=(*rows.staged, *rows.resident), is_staged=not config.in_registers,

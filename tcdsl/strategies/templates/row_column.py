@@ -28,7 +28,7 @@ from tcdsl.strategies.assembly import Chunk, Lane
 from tcdsl.strategies.operations import is_chunkable
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_registers import live_arrays, resident_arrays
-from tcdsl.strategies.sketch import Axis, Sketch
+from tcdsl.strategies.schedule import Axis, Schedule
 from tcdsl.strategies.template import Template, assembled
 from tcdsl.strategies.traffic import moved_bytes
 
@@ -79,7 +79,7 @@ def space(problem: Problem) -> Iterator[RowColumnConfig]:
         )  # fmt: skip
 
 
-def schedule(problem: Problem, config: RowColumnConfig) -> Sketch:
+def schedule(problem: Problem, config: RowColumnConfig) -> Schedule:
     """Return the schedule of blocks over chunks of rows, one row after another."""
     found = crossing_of(problem)
     assert found is not None, "why_not"
@@ -97,16 +97,16 @@ def schedule(problem: Problem, config: RowColumnConfig) -> Sketch:
         f" {kept}the sums of columns in registers"
     )
     chunk = Chunk(found.mixed[0], config.per_block, problem.is_open(found.mixed[0]))
-    sketch = assembled(problem, problem.unit_tiles, lanes, chunk, (why,))
+    schedule = assembled(problem, problem.unit_tiles, lanes, chunk, (why,))
     remaining = {
         name: _outside([axis[name] for axis in found.mixed], pieces)
-        for name, pieces in sketch.remaining.items()
+        for name, pieces in schedule.remaining.items()
     }
     # Where the first axis is dealt to blocks it has a loop over what each takes at once, too.
     shared = {axis[problem.lead] for axis in found.mixed}
     turns = tuple(p for p in remaining[problem.lead] if p.coordinate.position in shared)
     return replace(
-        sketch, remaining=remaining, resident=resident, turns=turns,
+        schedule, remaining=remaining, resident=resident, turns=turns,
         beside=config.resident_blocks, layout=None,
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from tcdsl.costmodel import kept_rows
 from tcdsl.strategies.assembly import Lane, grid_axes
 from tcdsl.strategies.block_sizes import power_of_two
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import Layout, Sketch, Tile
+from tcdsl.strategies.schedule import Layout, Schedule, Tile
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import row
 from tcdsl.strategies.templates.row import RowConfig, kept_config, row_of_problem, row_tiles
@@ -39,18 +39,18 @@ def space(problem: Problem) -> Iterator[RowConfig]:
     yield from (config for config in row.space(whole) if config != found)
 
 
-def schedule(problem: Problem, config: RowConfig) -> Sketch:
+def schedule(problem: Problem, config: RowConfig) -> Schedule:
     """Return the schedule of blocks over chunks, the last of a row told apart."""
     assert problem.chunks is not None, "why_not"
     # The chunks are innermost: what is left to the last block of a row has none.
     index = problem.chunks.index
     tiles = sorted(row_tiles(problem, config), key=lambda t: problem.name_of(t.axis) != index)
-    sketch = row.schedule_on(problem, config, tiles)
+    schedule = row.schedule_on(problem, config, tiles)
     cut = problem.chunks.cut
     first = f"sums of exponentials beside the largest of chunks of {cut.length}, each read once"
     own = row_of_problem(problem)
     lanes = {name: Lane(dim, 0, config.threads) for name, dim in own.lanes.items()}
-    return replace(sketch, why=(first, *sketch.why), layout=_layout_of_rows(tiles, lanes))
+    return replace(schedule, why=(first, *schedule.why), layout=_layout_of_rows(tiles, lanes))
 
 
 def _layout_of_rows(tiles: Sequence[Tile], lanes: Mapping[str, Lane]) -> Layout:

@@ -9,7 +9,7 @@ from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.records import dataclass
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.problem import Problem, Scheme
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.template import Template
 
 
@@ -28,7 +28,7 @@ def space(_: Problem) -> Iterator[SerialConfig]:
     yield SerialConfig()
 
 
-def schedule(problem: Problem, _: SerialConfig) -> Sketch:
+def schedule(problem: Problem, _: SerialConfig) -> Schedule:
     """Return the schedule of all loops in their order, without blocks or threads."""
     pieces = {
         name: tuple(
@@ -38,7 +38,7 @@ def schedule(problem: Problem, _: SerialConfig) -> Sketch:
         for name, shape in ((name, problem.shapes[name]) for name in problem.group.members)
     }
     why = ("the loops as written, on one thread",)
-    return Sketch(problem.group.members, (), pieces, why=why)
+    return Schedule(problem.group.members, (), pieces, why=why)
 
 
 TEMPLATE = Template("serial", SerialConfig, why_not, space, schedule)

@@ -18,7 +18,7 @@ from tcdsl.poly.scop import Overlapped
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.assembly import grid_axes
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import Axis, OuterLoop, Sketch
+from tcdsl.strategies.schedule import Axis, OuterLoop, Schedule
 from tcdsl.strategies.stencil_work import StencilConfig, Tiles, configs, rated, stencil_work
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.tiled_chains import overlapped_of, tiled_chain
@@ -37,7 +37,7 @@ def space(problem: Problem) -> Iterator[StencilConfig]:
     yield from sorted(configs(tiles, chip), key=lambda config: rated(tiles, config, chip))
 
 
-def schedule(problem: Problem, config: StencilConfig) -> Sketch:
+def schedule(problem: Problem, config: StencilConfig) -> Schedule:
     """Return the schedule of a block a tile."""
     chain = tiled_chain(problem)
     assert chain is not None, "why_not"
@@ -60,7 +60,7 @@ def schedule(problem: Problem, config: StencilConfig) -> Sketch:
     rows = f", {config.rows} rows each" if config.rows > 1 else ""
     why = f"a block a tile of {sizes}, {config.threads_x} x {config.threads_y} threads{rows}"
     work = stencil_work(tiles, config, problem.gpu)
-    return replace(Sketch(members, outer, remaining, why=(why,)), work=work)
+    return replace(Schedule(members, outer, remaining, why=(why,)), work=work)
 
 
 def _tiles(problem: Problem) -> Tiles:

@@ -43,7 +43,7 @@ from tcdsl.strategies.implicit_product import (
 from tcdsl.strategies.implicit_threads import why_not_on_threads, work_on_threads
 from tcdsl.strategies.live_steps import live_share
 from tcdsl.strategies.problem import Problem, analysis, nameless_analysis
-from tcdsl.strategies.sketch import Implicit, Sketch
+from tcdsl.strategies.schedule import Implicit, Schedule
 from tcdsl.strategies.stored_runs import stored_bytes
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_mma, tile_simt
@@ -401,7 +401,7 @@ def _results(classes: Classes) -> int:
     return prod(one.extent for one in (*classes.batches, classes.row, classes.column))
 
 
-def schedule(problem: Problem, config: ProductConfig) -> Sketch:
+def schedule(problem: Problem, config: ProductConfig) -> Schedule:
     """Return the schedule that *config* asks for."""
     classes = classes_for(problem, config.chunks)
     rows, columns = config.tiles.block
@@ -421,7 +421,7 @@ def schedule(problem: Problem, config: ProductConfig) -> Sketch:
     if config.is_finished:
         why.append("the last of them adds up their sums")
     members = problem.group.members
-    return Sketch(
+    return Schedule(
         members, (), dict.fromkeys(members, ()), why=tuple(why), work=_work(problem, config),
         implicit=Implicit(
             config.tiles, config.stages, config.chunks, config.loader == tensor_configs.BOXES,

@@ -44,7 +44,7 @@ from tcdsl.strategies.register_operands import (
     reads_of,
     with_operand,
 )
-from tcdsl.strategies.sketch import Sketch, Tensor, Terms
+from tcdsl.strategies.schedule import Schedule, Tensor, Terms
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_simt
 from tcdsl.strategies.tensor_configs import (
@@ -354,7 +354,7 @@ def _count_factors(problem: Problem) -> tuple[int, int]:
     return rows, len(factors) - rows
 
 
-def schedule(problem: Problem, config: TensorConfig) -> Sketch:
+def schedule(problem: Problem, config: TensorConfig) -> Schedule:
     """Return the schedule that *config* asks for."""
     problem = with_operand(problem)
     whole, products, folds = problem, without_folds(problem), folds_of(problem)
@@ -395,7 +395,7 @@ def schedule(problem: Problem, config: TensorConfig) -> Sketch:
     if are_columns_in_planes(problem):
         why = (*why, "parts of columns are in memory, those of rows in registers")
     members = whole.group.members
-    return Sketch(
+    return Schedule(
         members, (), dict.fromkeys(members, ()), why=why,
         partials={name: parts_of(whole, name, axes[:2], tiles) for name in folds},
         work=_work(whole, config),

@@ -42,7 +42,7 @@ from tcdsl.strategies.contracted import (
     why_not_contracted,
 )
 from tcdsl.strategies.problem import Problem, analysis, nameless_analysis
-from tcdsl.strategies.sketch import Operand, OuterLoop, Sketch, Steps, Tile
+from tcdsl.strategies.schedule import Operand, OuterLoop, Schedule, Steps, Tile
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.traffic import traffic_of
 
@@ -244,7 +244,7 @@ def _most_chunks(problem: Problem, config: TileConfig, tiles: int) -> int:
 # --- the schedule ------------------------------------------------------------------------------
 
 
-def schedule(problem: Problem, config: TileConfig) -> Sketch:
+def schedule(problem: Problem, config: TileConfig) -> Schedule:
     """Return the schedule of tiles as *config* says."""
     shape, k = problem.shapes[problem.lead], step_dim(problem)
     tiles = tiles_of(problem, config)
@@ -270,7 +270,7 @@ def schedule(problem: Problem, config: TileConfig) -> Sketch:
     why += _why(config, shape.statement.indices[k])
     product = _product(problem, config)
     assembly = Assembly(problem.group, problem.shapes, problem.gpu, tiles, chunk=chunk)
-    return Sketch(
+    return Schedule(
         problem.group.members,
         tuple(assembly.block_loops()),
         {name: _inside(problem, name, tiles, config) for name in problem.group.members},

@@ -9,7 +9,7 @@ from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.records import dataclass
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.sketch import Sketch, Transposition
+from tcdsl.strategies.schedule import Schedule, Transposition
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.transposition import Sides, sides_of
 
@@ -54,7 +54,7 @@ def _sizes(extent: int) -> Iterator[int]:
         yield least
 
 
-def schedule(problem: Problem, config: TransposeConfig) -> Sketch:
+def schedule(problem: Problem, config: TransposeConfig) -> Schedule:
     """Return the schedule that *config* asks for."""
     sides = sides_of(problem)
     assert not isinstance(sides, str), "why_not"
@@ -65,7 +65,7 @@ def schedule(problem: Problem, config: TransposeConfig) -> Sketch:
         " result",
     )
     members = problem.group.members
-    return Sketch(
+    return Schedule(
         members, (), dict.fromkeys(members, ()), why=why, work=_work(problem, sides, config),
         transposition=how,
     )  # fmt: skip

@@ -1,10 +1,10 @@
-"""A kernel's sketch: what a strategy decides before any rewrite.
+"""A kernel's schedule, as a template makes it: what is decided before any rewrite.
 
     outer      loops around the whole kernel: per statement a coordinate, parallel or serial
     remaining  per statement the pieces of its dimensions still to be opened, outermost first
     partials   per reduction the coordinates of its partial accumulators (rfactor)
 
-``sketch_rewrites`` applies the rewrites; then the nester opens what remains.
+``schedule_rewrites`` applies the rewrites; then the nester opens what remains.
 """
 
 from collections.abc import Mapping, Sequence
@@ -225,7 +225,7 @@ class Transposition:
 
 
 @dataclass(frozen=True, slots=True)
-class Sketch:
+class Schedule:
     """See the module's docstring; *why* explains the choices to the user.
 
     *template* is the name of the strategy that made it.
@@ -278,69 +278,69 @@ class Sketch:
     code: Code = DEFAULT_CODE
 
 
-def nested(scop: Scop, sketch: Sketch, nester: Nester) -> Node:
-    """Return the loops of *sketch* below its outer ones.
+def nested(scop: Scop, schedule: Schedule, nester: Nester) -> Node:
+    """Return the loops of *schedule* below its outer ones.
 
     Sums over the turns are initialised before these, and folded after: these are as wide as they
     are, whatever the rows' type.
     """
-    n_turns = len(sketch.turns)
-    parts = [turn.part for turn in sketch.turns]
-    behind = _behind(sketch, nester)
-    late = [name for name in sketch.members if name in behind and _is_within(sketch, name)]
+    n_turns = len(schedule.turns)
+    parts = [turn.part for turn in schedule.turns]
+    behind = _behind(schedule, nester)
+    late = [name for name in schedule.members if name in behind and _is_within(schedule, name)]
     before, inside, after = list[str](), list[str](), list[str]()
-    for name in sketch.members:
-        has_turns = [piece.part for piece in sketch.remaining[name][:n_turns]] == parts
+    for name in schedule.members:
+        has_turns = [piece.part for piece in schedule.remaining[name][:n_turns]] == parts
         is_init = nester.shapes[name].statement.kind is Kind.INIT
-        if has_turns and _is_within(sketch, name) and name not in behind:
+        if has_turns and _is_within(schedule, name) and name not in behind:
             inside.append(name)
         elif is_init and name not in behind:
             before.append(name)
         else:
             after.append(name)
-    tree = nester.nest(inside, {name: sketch.remaining[name][n_turns:] for name in inside})
-    tree = _in_threads(sketch, nester, inside, tree)
-    for depth, turn in reversed(list(enumerate(sketch.turns))):
-        heads = {name: sketch.remaining[name][depth] for name in inside}
+    tree = nester.nest(inside, {name: schedule.remaining[name][n_turns:] for name in inside})
+    tree = _in_threads(schedule, nester, inside, tree)
+    for depth, turn in reversed(list(enumerate(schedule.turns))):
+        heads = {name: schedule.remaining[name][depth] for name in inside}
         tree = nester.loop(heads, turn.kind or LoopKind.SERIAL, tree)
-    narrowed = {name: _narrowed(scop, name, sketch.remaining[name]) for name in after}
+    narrowed = {name: _narrowed(scop, name, schedule.remaining[name]) for name in after}
     trees = [
-        *_nested_apart(sketch, nester, before, sketch.remaining),
+        *_nested_apart(schedule, nester, before, schedule.remaining),
         tree,
-        *reversed(_nested_apart(sketch, nester, [n for n in after if n not in late], narrowed)),
-        *_nested_apart(sketch, nester, late, narrowed),
+        *reversed(_nested_apart(schedule, nester, [n for n in after if n not in late], narrowed)),
+        *_nested_apart(schedule, nester, late, narrowed),
     ]
     return sequence(trees)
 
 
-def _is_within(sketch: Sketch, name: str) -> bool:
-    return all(name in loop.pieces for loop in sketch.within)
+def _is_within(schedule: Schedule, name: str) -> bool:
+    return all(name in loop.pieces for loop in schedule.within)
 
 
-def _behind(sketch: Sketch, nester: Nester) -> set[str]:
+def _behind(schedule: Schedule, nester: Nester) -> set[str]:
     """Return the members with threads of their own that end copies, and what depends on these."""
     found = set[str]()
-    for name in sketch.members:
+    for name in schedule.members:
         is_init = nester.shapes[name].statement.kind is Kind.INIT
-        is_end = not _is_within(sketch, name) and not is_init
+        is_end = not _is_within(schedule, name) and not is_init
         if is_end or nester.alignment.predecessors(name) & found:
             found.add(name)
     return found
 
 
 def _nested_apart(
-    sketch: Sketch, nester: Nester, members: Sequence[str], remaining: Remaining
+    schedule: Schedule, nester: Nester, members: Sequence[str], remaining: Remaining
 ) -> list[Node]:
     """Return the loops of those of *members* that have threads of their own, then of the others."""
-    own = [name for name in members if not _is_within(sketch, name)]
-    others = [name for name in members if _is_within(sketch, name)]
-    tree = _in_threads(sketch, nester, others, nester.nest(others, remaining))
+    own = [name for name in members if not _is_within(schedule, name)]
+    others = [name for name in members if _is_within(schedule, name)]
+    tree = _in_threads(schedule, nester, others, nester.nest(others, remaining))
     return [nester.nest(own, remaining), tree]
 
 
-def _in_threads(sketch: Sketch, nester: Nester, members: Sequence[str], tree: Node) -> Node:
+def _in_threads(schedule: Schedule, nester: Nester, members: Sequence[str], tree: Node) -> Node:
     """Return *tree*, of *members*, in the threads that are around what is inside the turns."""
-    for loop in reversed(sketch.within):
+    for loop in reversed(schedule.within):
         pieces = {name: loop.pieces[name] for name in members}
         tree = nester.loop(pieces, loop.kind, tree, loop.limit) if members else tree
     return tree

@@ -1,11 +1,11 @@
-"""The rewrites that a sketch asks for.
+"""The rewrites that a schedule asks for.
 
-    y += x        partials: chunks        part_init; part += x        a kernel of the sketch
+    y += x        partials: chunks        part_init; part += x        a kernel of the schedule
                         --->              y_init; y += part           after it, or atomics in it
 
 Sums get their partial accumulators one after another.  The new statements take their place in the
-sketch beside the old ones: initialisations in its loops where these walk all of their indices, else
-in a kernel before; folds over chunks in a kernel after, unless every block adds its own.
+schedule beside the old ones: initialisations in its loops where these walk all of their indices,
+else in a kernel before; folds over chunks in a kernel after, unless every block adds its own.
 """
 
 from collections.abc import Collection
@@ -25,54 +25,54 @@ from tcdsl.rewrites.scop.rfactor import (
 )
 from tcdsl.schedule.fusion import textual
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.sketch import Sketch
+from tcdsl.strategies.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A scop after a sketch's rewrites, the sketch grown by the new statements."""
+    """A scop after a schedule's rewrites, the schedule grown by the new statements."""
 
     scop: Scop
-    sketch: Sketch
+    schedule: Schedule
     before: tuple[str, ...]  # initialisations for a kernel of their own, before this one
     after: tuple[str, ...]  # folds over chunks, for a kernel after this one
 
 
-def apply(scop: Scop, sketch: Sketch, queued: Collection[str] = ()) -> Rewritten:
-    """Apply the sketch's rewrites to *scop*.
+def apply(scop: Scop, schedule: Schedule, queued: Collection[str] = ()) -> Rewritten:
+    """Apply the schedule's rewrites to *scop*.
 
     Sums of other types than their targets have accumulators of their own, asked for or not.
 
     :arg queued: statements that kernels before this one have, initialisations among them.
     """
-    own = {name: () for name in sketch.members if needs_own_type(scop, name)}
-    rewriting = _Rewriting(scop, replace(sketch, partials={**own, **sketch.partials}), queued)
-    for name in sketch.members:
+    own = {name: () for name in schedule.members if needs_own_type(scop, name)}
+    rewriting = _Rewriting(scop, replace(schedule, partials={**own, **schedule.partials}), queued)
+    for name in schedule.members:
         rewriting.take(name)
     return rewriting.done()
 
 
 class _Rewriting:
-    """A scop and a sketch, between the rewrites of one member and the next."""
+    """A scop and a schedule, between the rewrites of one member and the next."""
 
-    def __init__(self, scop: Scop, sketch: Sketch, queued: Collection[str]) -> None:
+    def __init__(self, scop: Scop, schedule: Schedule, queued: Collection[str]) -> None:
         self.scop = scop
-        self.sketch = sketch
+        self.schedule = schedule
         self.queued = queued
         self.before: list[str] = []
         self.after: list[str] = []
 
     def done(self) -> Rewritten:
-        members = textual(self.scop, self.sketch.members)
-        sketch, after = replace(self.sketch, members=members), textual(self.scop, self.after)
-        return Rewritten(self.scop, sketch, tuple(self.before), after)
+        members = textual(self.scop, self.schedule.members)
+        schedule, after = replace(self.schedule, members=members), textual(self.scop, self.after)
+        return Rewritten(self.scop, schedule, tuple(self.before), after)
 
     def take(self, name: str) -> None:
         """Rewrite the sum *name*, if it has partial sums."""
         statement = self.scop.by_name[name]
         init = initialisation(self.scop, statement) if statement.kind is Kind.UPDATE else None
         is_queued = init is not None and init.name in self.queued
-        partials = self.sketch.partials.get(name)
+        partials = self.schedule.partials.get(name)
         if partials is None:
             if init is not None and not is_queued:
                 self._place(statement, init)
@@ -81,16 +81,16 @@ class _Rewriting:
         lanes = tuple(p for p in partials if p.is_lane)
         if chunks:
             new = self._in_chunks(statement, init, chunks)
-            if not (lanes or self.sketch.in_registers):
-                self.sketch = _with_partial(self.scop, self.sketch, name, new, chunks)
-        if lanes or not chunks or self.sketch.in_registers:
-            innermost = self.sketch.innermost.get(name)
+            if not (lanes or self.schedule.in_registers):
+                self.schedule = _with_partial(self.scop, self.schedule, name, new, chunks)
+        if lanes or not chunks or self.schedule.in_registers:
+            innermost = self.schedule.innermost.get(name)
             init_new, fold_new = self._factored(name, lanes, innermost, keeps_init=is_queued)
-            if name in self.sketch.whole and not lanes:
-                self.scop = clamped(self.scop, name, self.sketch.whole[name]) or self.scop
+            if name in self.schedule.whole and not lanes:
+                self.scop = clamped(self.scop, name, self.schedule.whole[name]) or self.scop
                 init_new = self.scop.by_name[init_new.name]
             for made in (init_new, fold_new):
-                self.sketch = _with_partial(self.scop, self.sketch, name, made, chunks)
+                self.schedule = _with_partial(self.scop, self.schedule, name, made, chunks)
             if not (chunks or is_queued) and init is not None and init.name in self.scop.by_name:
                 self._place(statement, init)
 
@@ -100,19 +100,19 @@ class _Rewriting:
         """Give each chunk a sum of its own, and return what initialises these."""
         name, target = statement.name, self.scop.arrays[statement.write.array]
         is_wider = statement.reduction is not None and target.dtype != statement.reduction.dtype
-        is_atomic = name in self.sketch.atomic and not is_wider
+        is_atomic = name in self.schedule.atomic and not is_wider
         if is_wider:
             # The chunks' sums are added in the reduction's type, and rounded once.
             init, store = self._factored(name, ())
             self.after.append(store.name)
-        is_in_turn = name in self.sketch.in_turn
-        innermost = self.sketch.innermost.get(name) if is_in_turn else None
+        is_in_turn = name in self.schedule.in_turn
+        innermost = self.schedule.innermost.get(name) if is_in_turn else None
         init_new, fold = self._factored(name, chunks, innermost)
         if is_atomic or is_in_turn:
             # Every block adds its chunk's sum; what it adds to is initialised before.
             self.scop = _with_atomic(self.scop, fold.name) if is_atomic else self.scop
             fold = self.scop.by_name[fold.name]
-            self.sketch = _with_partial(self.scop, self.sketch, name, fold, chunks)
+            self.schedule = _with_partial(self.scop, self.schedule, name, fold, chunks)
             self.before += [init.name] if init is not None else []
         else:
             self.after += [fold.name] if init is None else [init.name, fold.name]
@@ -134,7 +134,7 @@ class _Rewriting:
 
     def _place(self, statement: Statement, init: Statement) -> None:
         """Initialise what *statement* adds to in its loops, or in a kernel before."""
-        self.sketch, joins = _with_init(self.sketch, statement, init)
+        self.schedule, joins = _with_init(self.schedule, statement, init)
         if not joins:
             self.before.append(init.name)
 
@@ -146,31 +146,31 @@ def _with_atomic(scop: Scop, name: str) -> Scop:
     )
 
 
-def _with_init(sketch: Sketch, statement: Statement, init: Statement) -> tuple[Sketch, bool]:
-    """Put *init* into the sketch if every outer loop walks one of its indices."""
+def _with_init(schedule: Schedule, statement: Statement, init: Statement) -> tuple[Schedule, bool]:
+    """Put *init* into the schedule if every outer loop walks one of its indices."""
     n_left = len(init.indices)
     if init.indices != statement.indices[:n_left]:
-        return sketch, False
+        return schedule, False
     outer = []
-    for loop in sketch.outer:
+    for loop in schedule.outer:
         piece = loop.pieces[statement.name]
         if piece.coordinate.position >= n_left:
-            return sketch, False
+            return schedule, False
         outer.append(replace(loop, pieces={**loop.pieces, init.name: piece}))
     remaining = tuple(
-        piece for piece in sketch.remaining[statement.name] if piece.coordinate.position < n_left
+        piece for piece in schedule.remaining[statement.name] if piece.coordinate.position < n_left
     )
     return replace(
-        sketch,
-        members=(*sketch.members, init.name),
+        schedule,
+        members=(*schedule.members, init.name),
         outer=tuple(outer),
-        remaining={**sketch.remaining, init.name: remaining},
+        remaining={**schedule.remaining, init.name: remaining},
     ), True
 
 
 def _with_partial(
-    scop: Scop, sketch: Sketch, name: str, new: Statement, chunks: tuple[Partial, ...]
-) -> Sketch:
+    scop: Scop, schedule: Schedule, name: str, new: Statement, chunks: tuple[Partial, ...]
+) -> Schedule:
     """Put a statement over partial accumulators beside the updates *name*.
 
     Its dimensions are the updates' left-hand ones (by name), one a chunk, and lanes; the loop
@@ -185,7 +185,7 @@ def _with_partial(
         for d, chunk in enumerate(chunks)
     }
     names = updates.indices
-    for loop in sketch.outer:
+    for loop in schedule.outer:
         piece = loop.pieces[name]
         index = names[piece.coordinate.position]
         if index in chunk_at and index not in positions:
@@ -199,7 +199,7 @@ def _with_partial(
         outer.append(replace(loop, pieces={**loop.pieces, new.name: mapped}))
         seen.add(mapped.coordinate.position)
     remaining: list[Piece] = []
-    for piece in sketch.remaining[name]:
+    for piece in schedule.remaining[name]:
         index = names[piece.coordinate.position]
         if index in positions:
             coordinate = replace(piece.coordinate, position=positions[index])
@@ -207,7 +207,7 @@ def _with_partial(
             seen.add(positions[index])
     lanes = {
         coordinate_name(updates, d, is_lane=True): thread
-        for d, thread in enumerate(sketch.threads.get(name, ()))
+        for d, thread in enumerate(schedule.threads.get(name, ()))
     }
     for dim, index in enumerate(new.indices):
         if dim not in seen and index in lanes:
@@ -216,15 +216,15 @@ def _with_partial(
             remaining.append(Piece(Coordinate(dim), width, Role.PARALLEL, *thread))
         elif dim not in seen:
             remaining.append(Piece(Coordinate(dim), 0, Role.PARALLEL))
-    unrolled = sketch.unrolled | {
+    unrolled = schedule.unrolled | {
         (new.name, positions[names[d]])
-        for s, d in sketch.unrolled
+        for s, d in schedule.unrolled
         if s == name and names[d] in positions
     }
     return replace(
-        sketch,
-        members=(*sketch.members, new.name),
+        schedule,
+        members=(*schedule.members, new.name),
         outer=tuple(outer),
-        remaining={**sketch.remaining, new.name: tuple(remaining)},
+        remaining={**schedule.remaining, new.name: tuple(remaining)},
         unrolled=unrolled,
     )
