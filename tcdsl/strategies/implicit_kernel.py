@@ -22,7 +22,6 @@ from tcdsl.rewrites.scop.packing import Side, TileOf, pack
 from tcdsl.rewrites.scop.padding import padded
 from tcdsl.rewrites.scop.rfactor import Partial, rfactor
 from tcdsl.strategies import fragments, thread_tiles
-from tcdsl.strategies.assembly import Assembly, Chunk
 from tcdsl.strategies.bulk_tiles import bulk_tile_of
 from tcdsl.strategies.fragments import At, Level, WarpTiles, copied
 from tcdsl.strategies.implicit_product import (
@@ -34,6 +33,7 @@ from tcdsl.strategies.implicit_product import (
     form_of,
 )
 from tcdsl.strategies.live_steps import with_live_steps
+from tcdsl.strategies.lowering import Chunk, Lowering
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import Implicit, Schedule, Tile
 from tcdsl.strategies.tensor_blocks import in_swaths, levels_of
@@ -207,7 +207,7 @@ class _Builder:
             run = self.tiles.step if self.is_dealt else 0
             at = {self.lead: names.index(classes.term.name)}
             chunk = Chunk(at, self.size, self.is_dealt, run)
-        loops = Assembly(form.group, form.shapes, self.problem.gpu, tiles, chunk=chunk)
+        loops = Lowering(form.group, form.shapes, self.problem.gpu, tiles, chunk=chunk)
         lead, product = self.lead, self.product
         row = form.axis(classes.row)[lead]
         return [

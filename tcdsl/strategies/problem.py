@@ -33,8 +33,8 @@ from tcdsl.poly.scop import Kind, Scop
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import why_not_laned
 from tcdsl.schedule.fusion import Group
-from tcdsl.strategies.assembly import extent_of, lower_of
 from tcdsl.strategies.chunked_rows import ChunkedRows
+from tcdsl.strategies.lowering import extent_of, lower_of
 from tcdsl.strategies.nameless import without_names
 from tcdsl.strategies.schedule import VECTOR_BYTES, Axis, Layout, Tile
 

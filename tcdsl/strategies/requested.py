@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.block_sizes import BLOCK_THREADS, WARP
+from tcdsl.strategies.lowering import Lane
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import Tile
 

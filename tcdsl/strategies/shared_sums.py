@@ -12,7 +12,7 @@ from math import lcm, prod
 
 from tcdsl.costmodel.reductions import Reduction, best_split
 from tcdsl.poly.parallelism import Role
-from tcdsl.strategies.assembly import Chunk
+from tcdsl.strategies.lowering import Chunk
 from tcdsl.strategies.operations import is_chunkable
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import Axis, Tile

@@ -14,8 +14,8 @@ from dataclasses import asdict, field, replace
 from typing import Any, Generic, TypeVar
 
 from tcdsl.records import dataclass
-from tcdsl.strategies.assembly import Assembly, Chunk, Lane, grid_in_memory_order
 from tcdsl.strategies.code_choices import code_for
+from tcdsl.strategies.lowering import Chunk, Lane, Lowering, grid_in_memory_order
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.requested import resized
 from tcdsl.strategies.schedule import Schedule, Tile
@@ -77,5 +77,5 @@ def assembled(
         tiles, asked = resized(problem, tiles, lanes)
         why = (*why, *asked)
     grid = grid_in_memory_order(tiles, problem.gpu) if is_in_memory_order else None
-    made = Assembly(problem.group, problem.shapes, problem.gpu, tiles, lanes, chunk, grid)
+    made = Lowering(problem.group, problem.shapes, problem.gpu, tiles, lanes, chunk, grid)
     return made.schedule(why)

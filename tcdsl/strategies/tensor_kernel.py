@@ -31,7 +31,6 @@ from tcdsl.rewrites.scop.caching import coordinate_expression
 from tcdsl.rewrites.scop.padding import Spans, padded
 from tcdsl.rewrites.scop.rfactor import Partial, coordinate_name, initialisation, rfactor
 from tcdsl.schedule.fusion import textual
-from tcdsl.strategies.assembly import Assembly, Chunk
 from tcdsl.strategies.equal_shares import Place, in_parts, outer_loops, step_loop
 from tcdsl.strategies.fragments import (
     At,
@@ -42,6 +41,7 @@ from tcdsl.strategies.fragments import (
 )
 from tcdsl.strategies.joint_products import factors_of, pairs_of
 from tcdsl.strategies.live_steps import with_live_steps
+from tcdsl.strategies.lowering import Chunk, Lowering
 from tcdsl.strategies.one_sum import one_sum
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.register_operands import (
@@ -437,7 +437,7 @@ def _blocks(problem: Problem, product: Tensor) -> list[dict[str, Level]]:
     if product.chunk:
         run = product.tiles.step if is_dealt else 0
         chunk = Chunk({problem.lead: product.terms[0].term}, product.chunk, is_dealt, run)
-    loops = Assembly(problem.group, problem.shapes, problem.gpu, own, chunk=chunk).block_loops()
+    loops = Lowering(problem.group, problem.shapes, problem.gpu, own, chunk=chunk).block_loops()
     lead, swath = problem.lead, (product.swath, product.in_turn)
     found = (with_clusters(levels_of(loop), problem, product) for loop in loops)
     return [part for loop in found for part in in_swaths(loop, lead, product.row[lead], *swath)]

@@ -31,8 +31,8 @@ from tcdsl.rewrites.scop.index_classes import (
 )
 from tcdsl.rewrites.scop.packing import Factor, Side, TileOf, pack
 from tcdsl.schedule.fusion import Group
-from tcdsl.strategies.assembly import Assembly
 from tcdsl.strategies.fragments import At, Level, X, Y
+from tcdsl.strategies.lowering import Lowering
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.schedule import VECTOR_BYTES, Schedule, Tile, Transposition
 from tcdsl.strategies.tensor_blocks import levels_of
@@ -231,7 +231,7 @@ def _blocks(
         Tile(axis, one.extent, 0, repeat=size) for axis, (one, size) in zip(axes, cut, strict=True)
     ]
     group = Group((lead,), tuple(axes))
-    loops = Assembly(group, {lead: shape}, problem.gpu, tiles).block_loops()
+    loops = Lowering(group, {lead: shape}, problem.gpu, tiles).block_loops()
     return tuple(levels_of(replace(loop, limit=0)) for loop in loops)
 
 

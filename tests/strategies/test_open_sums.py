@@ -124,7 +124,7 @@ def test_blocks_of_a_cluster_take_parts_of_an_open_row_in_turn() -> None:
 
 def test_rows_and_columns_of_an_open_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks take rows in turn, and one row after another: two loops, where one was counted."""
-    monkeypatch.setattr("tcdsl.strategies.assembly.DEALT", 2)
+    monkeypatch.setattr("tcdsl.strategies.lowering.DEALT", 2)
     f = tcdsl.define(BOTH).f
     exe = f.compile(drawn(1024, 512), target="emulate", options=OPEN)
     assert exe.opened == ("N",) and "rows and columns" in exe.explain()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tcdsl.strategies.assembly import Lane
+from tcdsl.strategies.lowering import Lane
 from tcdsl.strategies.residence import keep_rows
 from tcdsl.strategies.template import assembled
 from tcdsl.strategies.templates.row import row_of_problem

@@ -15,7 +15,7 @@ from tcdsl.options import Options
 from tcdsl.poly.loop_tree import Loop, LoopKind, loops_of
 from tcdsl.poly.scop import Kind
 from tcdsl.schedule.mapping import Mapped
-from tcdsl.strategies.assembly import grid_in_memory_order
+from tcdsl.strategies.lowering import grid_in_memory_order
 from tcdsl.strategies.schedule import Tile
 from tcdsl.testing import check
 

@@ -13,7 +13,7 @@ from tcdsl.costmodel.shared_memory import FOLDS_BYTES, fold_bytes
 from tcdsl.records import dataclass
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies import problem as problems
-from tcdsl.strategies.assembly import Lane
+from tcdsl.strategies.lowering import Lane
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.schedule import VECTOR_BYTES, Axis, Schedule, Tile
 from tcdsl.strategies.shared_sums import chunk_of, chunk_sizes, share_of_sum

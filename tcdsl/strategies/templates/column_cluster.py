@@ -19,7 +19,7 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.scop import Kind, Scop, Storage
 from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import Group
-from tcdsl.strategies.assembly import Lane
+from tcdsl.strategies.lowering import Lane
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_graphs import kept_arrays, own_dims, parallel_axes, waiting_for
 from tcdsl.strategies.schedule import Axis, Schedule, Tile

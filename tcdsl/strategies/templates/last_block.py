@@ -12,7 +12,7 @@ from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.scop import Kind
 from tcdsl.records import dataclass
-from tcdsl.strategies.assembly import Assembly, Lane
+from tcdsl.strategies.lowering import Lane, Lowering
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import Schedule, Tile
 from tcdsl.strategies.template import Template
@@ -53,10 +53,10 @@ def schedule(problem: Problem, config: LastBlockConfig) -> Schedule:
     count = finish.layout.count
     why = (f"by the last of {count} blocks",) if count > 1 else ()
     lanes = _lanes(problem, config.threads)
-    assembly = Assembly(
+    lowering = Lowering(
         problem.group, problem.shapes, problem.gpu, tiles, lanes, grid=finish.layout.numbers
     )
-    schedule = assembly.schedule(why)
+    schedule = lowering.schedule(why)
     return replace(schedule, work=replace(work_of(problem, schedule), launches=0))
 
 

@@ -21,7 +21,6 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.rewrites.scop.padding import Spans
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.alternatives import least_seconds
-from tcdsl.strategies.assembly import Assembly
 from tcdsl.strategies.chain_work import (
     UNROLLED,
     ChainConfig,
@@ -35,6 +34,7 @@ from tcdsl.strategies.chain_work import (
     tile_of,
 )
 from tcdsl.strategies.chained import Member, run_of, why_not_chained
+from tcdsl.strategies.lowering import Lowering
 from tcdsl.strategies.problem import Problem, nameless_analysis
 from tcdsl.strategies.schedule import Schedule, Tile
 from tcdsl.strategies.template import Template
@@ -114,7 +114,7 @@ def schedule(problem: Problem, config: ChainConfig) -> Schedule:
         Tile(axis, problem.extent(axis), problem.lower(axis), repeat=size)
         for axis, size in reversed(list(zip(problem.parallel, config.sizes, strict=True)))
     ]
-    blocks = Assembly(problem.group, problem.shapes, problem.gpu, tiles).block_loops()
+    blocks = Lowering(problem.group, problem.shapes, problem.gpu, tiles).block_loops()
     sizes = " x ".join(map(str, config.sizes))
     names = ", ".join(map(problem.name_of, problem.parallel))
     threads = f"{config.threads_x} x {config.threads_y} x {config.threads_z}"

@@ -19,8 +19,8 @@ from tcdsl.costmodel import gpu_thresholds
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.records import dataclass
 from tcdsl.strategies import block_sizes
-from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.block_sizes import power_of_two
+from tcdsl.strategies.lowering import Lane
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.ragged_axes import axis_inside_ranges, is_of_long_rows
 from tcdsl.strategies.schedule import Schedule, Tile

@@ -14,8 +14,8 @@ from math import prod
 from tcdsl.costmodel import gpu_thresholds, kept_rows
 from tcdsl.records import dataclass
 from tcdsl.strategies import block_sizes
-from tcdsl.strategies.assembly import Lane
 from tcdsl.strategies.block_sizes import power_of_two
+from tcdsl.strategies.lowering import Lane
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_registers import (
     MAX_RESIDENT,

@@ -46,7 +46,7 @@ from tcdsl.rewrites.scop.rfactor import Partial
 from tcdsl.schedule.fusion import Group
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.assembly import Assembly
+from tcdsl.strategies.lowering import Lowering
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_graphs import kept_arrays, parallel_axes, row_axes
 from tcdsl.strategies.schedule import Schedule
@@ -249,13 +249,13 @@ def schedule(problem: Problem, config: RowClusterConfig) -> Schedule:
         found, share=share, rows=replace(found.rows, vector=config.vector),
         in_registers=config.in_registers,
     )  # fmt: skip
-    assembly = Assembly(problem.group, problem.shapes, problem.gpu, problem.unit_tiles)
+    lowering = Lowering(problem.group, problem.shapes, problem.gpu, problem.unit_tiles)
     remaining, partials, threads = {}, {}, {}
     for name in problem.group.members:
         shape = problem.shapes[name]
         if name not in rows.outer:
-            remaining[name] = assembly.remaining(name)
-            own = assembly.partials(name)
+            remaining[name] = lowering.remaining(name)
+            own = lowering.partials(name)
             if own is not None:
                 partials[name] = own
             continue
@@ -263,7 +263,7 @@ def schedule(problem: Problem, config: RowClusterConfig) -> Schedule:
         if shape.statement.kind is Kind.UPDATE:
             partials[name], threads[name] = rows.partials(shape), rows.lanes(shape)
     return Schedule(
-        problem.group.members, tuple(assembly.block_loops()), remaining, partials,
+        problem.group.members, tuple(lowering.block_loops()), remaining, partials,
         why=(rows.why,), threads=threads, in_registers=True,
         resident=(*rows.staged, *rows.resident), is_staged=not config.in_registers,
     )  # fmt: skip

@@ -24,7 +24,7 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Storage
 from tcdsl.records import dataclass
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.assembly import Chunk, Lane
+from tcdsl.strategies.lowering import Chunk, Lane
 from tcdsl.strategies.operations import is_chunkable
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.row_registers import live_arrays, resident_arrays

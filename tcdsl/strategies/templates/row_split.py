@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tcdsl.costmodel import kept_rows
-from tcdsl.strategies.assembly import Lane, grid_axes
 from tcdsl.strategies.block_sizes import power_of_two
+from tcdsl.strategies.lowering import Lane, grid_axes
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import Layout, Schedule, Tile
 from tcdsl.strategies.template import Template

@@ -16,7 +16,7 @@ from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Overlapped
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.assembly import grid_axes
+from tcdsl.strategies.lowering import grid_axes
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import Axis, OuterLoop, Schedule
 from tcdsl.strategies.stencil_work import StencilConfig, Tiles, configs, rated, stencil_work

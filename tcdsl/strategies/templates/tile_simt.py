@@ -30,7 +30,6 @@ from tcdsl.rewrites.scop.rfactor import Partial
 from tcdsl.schedule.nesting import Piece
 from tcdsl.schedule.promotion import MAX_PRIVATE_BYTES
 from tcdsl.strategies.access_costs import LINE_BYTES
-from tcdsl.strategies.assembly import Assembly, Chunk, point_pieces
 from tcdsl.strategies.contracted import (
     LEAST_COPY_BYTES,
     axes_of,
@@ -41,6 +40,7 @@ from tcdsl.strategies.contracted import (
     tiles_of,
     why_not_contracted,
 )
+from tcdsl.strategies.lowering import Chunk, Lowering, point_pieces
 from tcdsl.strategies.problem import Problem, analysis, nameless_analysis
 from tcdsl.strategies.schedule import Operand, OuterLoop, Schedule, Steps, Tile
 from tcdsl.strategies.template import Template
@@ -269,10 +269,10 @@ def schedule(problem: Problem, config: TileConfig) -> Schedule:
         limit = minus(problem.end(problem.lead, k), low)
     why += _why(config, shape.statement.indices[k])
     product = _product(problem, config)
-    assembly = Assembly(problem.group, problem.shapes, problem.gpu, tiles, chunk=chunk)
+    lowering = Lowering(problem.group, problem.shapes, problem.gpu, tiles, chunk=chunk)
     return Schedule(
         problem.group.members,
-        tuple(assembly.block_loops()),
+        tuple(lowering.block_loops()),
         {name: _inside(problem, name, tiles, config) for name in problem.group.members},
         {problem.lead: partials},
         why=tuple(why),

@@ -1,4 +1,4 @@
-"""Assembly of a GPU kernel's schedule from what has been chosen for it.
+"""Lowering of a GPU kernel's schedule from what has been chosen for it.
 
     tiles    shared parallel axes        blocks;  threads, repeats, the lanes of a vector
     lanes    a member's own axes         threads, repeats, the lanes of a vector
@@ -67,7 +67,7 @@ class Lane:
 
 
 @dataclass(frozen=True, eq=False)
-class Assembly:
+class Lowering:
     """How the axes of *group* are cut, and the loops that follow from it.
 
     *tiles* are of the shared parallel axes, innermost first; *lanes* has members with an axis of
