@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from tcdsl.costmodel import gpu_thresholds
-from tcdsl.costmodel.both_ways import apart_seconds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
+from tcdsl.costmodel.row_column import apart_seconds
 from tcdsl.options import Options
 from tcdsl.poly.scop import Scop
 from tcdsl.schedule.fusion import Group
@@ -28,7 +28,7 @@ class Estimates:
         self.options = options
         self._known: dict[frozenset[str], float | None] = {}
 
-    def both_ways(self, group: Group) -> float | None:
+    def row_column(self, group: Group) -> float | None:
         """Return the seconds of *group* with fused row and column reductions, None if not so."""
         members = frozenset(group.members)
         if members not in self._known:
@@ -38,12 +38,12 @@ class Estimates:
 
     def is_faster(self, group: Group, parts: Sequence[Group]) -> bool:
         """Return whether *group* is fused row and column reductions, faster than its *parts*."""
-        seconds = self.both_ways(group)
+        seconds = self.row_column(group)
         if seconds is None:
             return False
         apart = 0.0
         for part in parts:
             moved = moved_bytes(self.scop, part, self.shapes)
             elements = self.shapes[part.lead(self.shapes)].instances
-            apart += self.both_ways(part) or apart_seconds(self.gpu, moved, elements)
+            apart += self.row_column(part) or apart_seconds(self.gpu, moved, elements)
         return seconds < WORTH * apart

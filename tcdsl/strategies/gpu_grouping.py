@@ -190,7 +190,7 @@ class _Policy:
             return "another product, or what is reduced of one, is made with it if that is faster"
         if self._estimates.is_faster(grown, [group, alone(grown.members[-1], self.shapes)]):
             return None
-        if self._estimates.both_ways(group) is not None:
+        if self._estimates.row_column(group) is not None:
             return "it would not fit beside rows and sums of columns, or is faster apart"
         # Blocks may share the sums of a product on tensor cores with anything behind these.
         return None if _is_on_tensor_cores(problem) else self._why_idle(group, grown)

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.atomics import Updates, seconds_in_copies, seconds_in_memory, seconds_of_fold
-from tcdsl.costmodel.both_ways import IN_TURNS
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.prefetches import LEAST_BYTES, bytes_ahead
 from tcdsl.costmodel.reductions import IN_FLIGHT, PARTIAL
 from tcdsl.costmodel.registers import REGISTER_BYTES
+from tcdsl.costmodel.row_column import IN_TURNS
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.lang.comprehension import Select, walk
 from tcdsl.poly.loop_tree import LoopKind

@@ -44,7 +44,7 @@ GOLDEN: dict[str, tuple[str, Shapes]] = {
         }""",
         [(300, 1000)],
     ),
-    "both_ways": (
+    "row_column": (
         """def f(float(M,N) y, float(M,N) dy) -> (dx, db) {
             inner(i) +=! y(i,j) * dy(i,j)
             dx(i,j) = y(i,j) * (dy(i,j) - inner(i))

@@ -177,7 +177,7 @@ def test_what_is_not_called_once_by_every_block(
     assert reason in (why_not_numbered(kernel, folds_of(kernel), {}) or "")
 
 
-BOTH_WAYS = """def f(float(M,N) x, float(M,N) d) -> (e, c) {
+ROWS_AND_COLUMNS = """def f(float(M,N) x, float(M,N) d) -> (e, c) {
     r(i) +=! x(i,j) * x(i,j)
     q(i) +=! d(i,j) * x(i,j)
     e(i,j) = d(i,j) * r(i) + x(i,j) * q(i)
@@ -186,7 +186,7 @@ BOTH_WAYS = """def f(float(M,N) x, float(M,N) d) -> (e, c) {
 
 
 def test_folds_of_one_row_after_another_have_two_sets(cuda_unit: Callable[..., Any]) -> None:
-    made = cuda_unit(BOTH_WAYS, (2048, 16384), (2048, 16384)).done.plan
+    made = cuda_unit(ROWS_AND_COLUMNS, (2048, 16384), (2048, 16384)).done.plan
     kernel = Mapped(made.scop, made.kernels[0].tree)
     assert made.kernels[0].template == "row_column" and kernel.cluster > 1
     slots = fold_slots(kernel, made.placements)

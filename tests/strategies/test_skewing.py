@@ -53,7 +53,7 @@ THREE_AXES = """def f(float(B,H,N) x) -> (y) {
     top(b,h) max=! x(b,h,j)
     y(b,h,j) = x(b,h,j) - top(b,h)
 }"""
-BOTH_WAYS = """def f(float(M,N) x) -> (r, c) {
+ROWS_AND_COLUMNS = """def f(float(M,N) x) -> (r, c) {
     r(i) +=! x(i,j)
     c(j) +=! x(i,j) * r(i)
 }"""
@@ -105,7 +105,7 @@ CASES: dict[str, tuple[str, list[list[Any]], tuple[str, ...]]] = {
     "conditions": (CONDITION, [[(3, 1003)]], ("x",)),
     "a triangle": (LOWER_TRIANGLE, [[(9, 803)]], ("x",)),
     "a neighbour": (SHIFTED, [[(3, 1003)]], ()),
-    "rows and columns": (BOTH_WAYS, [[(5, 1003)]], ()),
+    "rows and columns": (ROWS_AND_COLUMNS, [[(5, 1003)]], ()),
     "an update": (UPDATED, [[(5, 1003)] * 2], ()),
     "in place": (IN_PLACE, [[(5, 1003)]], ()),
     "every third": (EVERY_THIRD, [[(5, 1003)]], ()),

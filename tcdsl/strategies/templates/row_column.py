@@ -12,14 +12,14 @@ The axis i is parallel for what makes rows and reduced for what makes columns.  
 same columns of every row: their sums are its registers.  So whatever the rows are made of is read
 once, where a kernel of each direction would read it twice.  Worth while where the rows and the sums
 fit the registers of few enough threads, and where that takes less time than the kernels apart
-(costmodel/both_ways).
+(costmodel/row_column).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
-from tcdsl.costmodel.both_ways import BothWays, Share, best_share, shares
+from tcdsl.costmodel.row_column import RowsAndColumns, Share, best_share, shares
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Storage
 from tcdsl.records import dataclass
@@ -146,12 +146,12 @@ def share_of(problem: Problem) -> Share | None:
     return None if found is None else best_share(problem.gpu, directions_of(problem, found))
 
 
-def directions_of(problem: Problem, found: Crossing) -> BothWays:
+def directions_of(problem: Problem, found: Crossing) -> RowsAndColumns:
     """Return what the cost model asks of rows and columns."""
     axes = (*problem.parallel, *found.mixed)
     moved = moved_bytes(problem.scop, problem.group, problem.shapes)
     sums_bytes = sum(_column_bytes(problem, name, dim) for name, dim in found.lanes.items())
-    return BothWays(
+    return RowsAndColumns(
         prod(map(problem.extent, problem.parallel)), prod(map(problem.extent, found.mixed)),
         problem.extent(found.mixed[0]), -(-found.length // found.vector), found.vector,
         _kept_bytes(problem, found) + sums_bytes, sums_bytes,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.costmodel import both_ways as model
+from tcdsl.costmodel import row_column as model
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import LoopKind, loops_around, statements_of
@@ -103,14 +103,14 @@ def shapes_of(name: str, rows: int, columns: int) -> Shapes:
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> Chip:
-    """A chip of three multiprocessors, for which small programs go both ways wherever they may."""
+    """A chip of three multiprocessors, for which small programs are fused wherever they may be."""
     take_the_likeliest(monkeypatch)
     monkeypatch.setattr(model, "LEAST_ROWS", 1)
     monkeypatch.setattr(problem, "MIN_LANES", 2)
     monkeypatch.setattr(
         fused_directions.Estimates,
         "is_faster",
-        lambda self, group, _: self.both_ways(group) is not None,
+        lambda self, group, _: self.row_column(group) is not None,
     )
     return replace(load_chip("h200"), multiprocessors=3)
 
@@ -122,7 +122,7 @@ def crowded(eager: Chip) -> Chip:
 
 
 def crossing(unit: Any) -> list[Any]:
-    """Return the kernels that go both ways."""
+    """Return the kernels of fused row and column reductions."""
     return [k for k in unit.done.plan.kernels if k.template == "row_column"]
 
 
@@ -180,7 +180,7 @@ def test_explained(cuda_unit: MakeUnit) -> None:
 
 @pytest.mark.slow_but("layernorm_backward", "columns_first", "argmax")
 @pytest.mark.parametrize("name", MATRICES)
-def test_programs_go_both_ways(name: str, cuda_unit: MakeUnit) -> None:
+def test_programs_with_fused_row_and_column_reductions(name: str, cuda_unit: MakeUnit) -> None:
     unit = cuda_unit(MATRICES[name].format(t="float"), *shapes_of(name, 16384, 4096))
     assert len(crossing(unit)) == 1
 

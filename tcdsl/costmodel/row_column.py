@@ -39,7 +39,7 @@ OWN_REGISTERS = 30  # of a thread, for addresses and what is computed with
 
 
 @dataclass(frozen=True, slots=True)
-class BothWays:
+class RowsAndColumns:
     """What is to be shared.
 
     *rows* is how many rows there are, *pieces* how many of the axis along which blocks share them
@@ -72,7 +72,7 @@ class Share:
     cluster: int = 1
 
 
-def best_share(gpu: Chip, problem: BothWays) -> Share | None:
+def best_share(gpu: Chip, problem: RowsAndColumns) -> Share | None:
     """Return the share that takes least time, None if no block could keep a row and its sums."""
     near = ENOUGH_THREADS
     return min(
@@ -93,7 +93,7 @@ def apart_seconds(gpu: Chip, moved_bytes: int, elements: int) -> float:
     return max(moved_bytes / read_rate(gpu), computing) + gpu.launch_s
 
 
-def shares(gpu: Chip, problem: BothWays) -> Iterator[Share]:
+def shares(gpu: Chip, problem: RowsAndColumns) -> Iterator[Share]:
     """Yield the ways that fit the registers of blocks: of one, else of so few in a cluster."""
     cluster, is_kept = 1, False
     while cluster <= gpu.blocks_per_cluster and not is_kept:
@@ -107,7 +107,7 @@ def shares(gpu: Chip, problem: BothWays) -> Iterator[Share]:
         cluster *= 2
 
 
-def _threads(gpu: Chip, problem: BothWays, cluster: int) -> Iterator[tuple[int, int]]:
+def _threads(gpu: Chip, problem: RowsAndColumns, cluster: int) -> Iterator[tuple[int, int]]:
     """Yield numbers of threads of a block of *cluster*, and of the vectors that each of them has.
 
     Of a cluster every block has some.
@@ -124,7 +124,7 @@ def _threads(gpu: Chip, problem: BothWays, cluster: int) -> Iterator[tuple[int, 
             yield threads, turns
 
 
-def _beside(gpu: Chip, problem: BothWays, threads: int, repeat: int) -> int:
+def _beside(gpu: Chip, problem: RowsAndColumns, threads: int, repeat: int) -> int:
     """Return how many blocks of *threads* threads a multiprocessor holds at once."""
     registers = _registers(gpu, problem, repeat)
     is_held = threads * registers <= gpu.registers_per_multiprocessor
@@ -133,13 +133,13 @@ def _beside(gpu: Chip, problem: BothWays, threads: int, repeat: int) -> int:
     return min(blocks_at_once(gpu, threads, registers), gpu.blocks_per_multiprocessor)
 
 
-def _registers(gpu: Chip, problem: BothWays, repeat: int) -> int:
+def _registers(gpu: Chip, problem: RowsAndColumns, repeat: int) -> int:
     """Return the registers of a thread, as estimated: a value of half a register has one."""
     each = ceil(problem.kept_bytes / REGISTER_BYTES)
     return registers_of(gpu, repeat * problem.vector * each * REGISTER_BYTES, OWN_REGISTERS)
 
 
-def _share(gpu: Chip, problem: BothWays, wanted: Share) -> Share | None:
+def _share(gpu: Chip, problem: RowsAndColumns, wanted: Share) -> Share | None:
     """Return *wanted* with the rows of its blocks and its time, None if there are too few rows."""
     p, cluster, beside = problem, wanted.cluster, wanted.beside
     at_once = beside * gpu.multiprocessors // cluster
@@ -160,7 +160,7 @@ def _share(gpu: Chip, problem: BothWays, wanted: Share) -> Share | None:
     return replace(wanted, per_block=per_block, blocks=blocks, seconds=seconds)
 
 
-def _sums_seconds(gpu: Chip, problem: BothWays, blocks: int) -> float:
+def _sums_seconds(gpu: Chip, problem: RowsAndColumns, blocks: int) -> float:
     """Return how long it takes to store the partial sums of *blocks*, and to load them again."""
     row_bytes = problem.groups * problem.vector * problem.sums_bytes
     total = problem.tiles * blocks * row_bytes

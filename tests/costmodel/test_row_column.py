@@ -1,12 +1,12 @@
-"""How many blocks and threads share rows that are reduced both ways."""
+"""How many blocks and threads share rows that are reduced along rows and columns."""
 
 from dataclasses import replace
 
-from tcdsl.costmodel.both_ways import LEAST_ROWS, MOST_VALUES, BothWays, best_share, shares
 from tcdsl.costmodel.chip import load_chip
+from tcdsl.costmodel.row_column import LEAST_ROWS, MOST_VALUES, RowsAndColumns, best_share, shares
 
 # layernorm's backward of (16384, 4096) in float32: x, dy and two sums a column.
-LONG = BothWays(1, 16384, 16384, 1024, 4, 16, 8, 3 * 4096 * 4, 2)
+LONG = RowsAndColumns(1, 16384, 16384, 1024, 4, 16, 8, 3 * 4096 * 4, 2)
 
 
 def test_blocks_are_all_on_the_chip_at_once() -> None:
