@@ -1,7 +1,7 @@
 """A plugin of pytest: which functions of tcdsl the tests of one process call, to $TCDSL_CALLS.
 
     12.5                                     processor time with that of compilers, seconds
-    rewrites/scop/skewing.py _Closure._join
+    rewrites/scop/alignment_shift.py _Closure._join
 
 Only calls are traced, and a function's code is looked at once.  After LIMIT_S no further test
 begins: most files have by then called nearly all functions that they ever will.

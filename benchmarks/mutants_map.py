@@ -44,7 +44,7 @@ MAPPED = (
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Which test files call which functions: { "rewrites/scop/skewing.py skewed" -> files }."""
+    """Which test files call which functions: { "rewrites/scop/rfactor.py rfactor" -> files }."""
 
     seconds: Mapping[str, float]  # of a test file
     callers: Mapping[str, Sequence[str]]

@@ -20,7 +20,7 @@ import pytest
 from tcdsl.codegen.c.printer import CSource
 from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.codegen.device.c import PARTS, header_text, parts_for
-from tcdsl.costmodel import kept_rows, reductions, skewing
+from tcdsl.costmodel import alignment_shift, kept_rows, reductions
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import Compiled, compile_to_c, compile_to_cuda
@@ -496,7 +496,7 @@ def small_chip(monkeypatch: pytest.MonkeyPatch) -> Chip:
         (reductions, "TICKET", 0.0), (reductions, "PARTIAL", 0.0), (contracted, "MIN_WORK", 1),
         (tile_mma, "MIN_WORK", 1),
         (tile_simt, "SHAPES", ((2, 4, 2, 2), (1, 1, 2, 2))), (tile_simt, "STEPS", (4, 2)),
-        (gpu_grouping, "SMALL_WORK", 1), (skewing, "LEAST_VECTORS", 1),
+        (gpu_grouping, "SMALL_WORK", 1), (alignment_shift, "LEAST_VECTORS", 1),
         (row_terms, "LEAST_LENGTH", 2), (kept_rows, "LONG", 8), (row_registers, "FEW_ROWS", 0),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)

@@ -4,7 +4,7 @@
    temporaries that are cheap are computed where they are read   rewrites/scop/recomputation
 2. statements into groups, each a kernel                         strategies/gpu_grouping
 3. and again, where the groups show what else is worth while     plan/regrouping
-   and with rows that a block has as a whole                     rewrites/scop/row_terms, skewing
+   and with rows that a block has as a whole              rewrites/scop/row_terms, alignment_shift
 4. a schedule a group, and its rewrites                            strategies/gpu_rewrites
 5. the loops of each kernel                                      schedule/nesting, stitching
 6. where the scratch arrays live                                 schedule/promotion
@@ -19,8 +19,8 @@ from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
+from tcdsl.costmodel.alignment_shift import why_not_shifted
 from tcdsl.costmodel.chip import VECTOR_BYTES, Chip
-from tcdsl.costmodel.skewing import why_not_skewed
 from tcdsl.costmodel.traffic import common_bytes
 from tcdsl.options import Options
 from tcdsl.plan.carried import carried, in_groups_reached
@@ -35,6 +35,7 @@ from tcdsl.plan.state import Evaluator
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import LoopKind, Node, with_kind
 from tcdsl.poly.scop import Scop
+from tcdsl.rewrites.scop.alignment_shift import shifted
 from tcdsl.rewrites.scop.first_indices import from_zero
 from tcdsl.rewrites.scop.invariants import with_invariants
 from tcdsl.rewrites.scop.long_rows import with_long_rows
@@ -44,7 +45,6 @@ from tcdsl.rewrites.scop.shifted_exponentials import (
     with_addends,
     with_shifted_exponentials,
 )
-from tcdsl.rewrites.scop.skewing import skewed
 from tcdsl.schedule.plan import Kernel, Plan
 from tcdsl.schedule.promotion import promote
 from tcdsl.schedule.stitching import stitch
@@ -188,7 +188,7 @@ def _with_rows_apart(scop: Scop, options: Options, tiled: Collection[str]) -> Sc
         scop = done
     if not options.vectorise:
         return scop
-    done = skewed(scop, why_not_skewed, VECTOR_BYTES, tiled)
+    done = shifted(scop, why_not_shifted, VECTOR_BYTES, tiled)
     if done is not scop:
         record("alignment shift", done)
     return done

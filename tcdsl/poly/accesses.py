@@ -15,7 +15,7 @@ from tcdsl.lang.comprehension import Expr, Index, IndexBounds
 from tcdsl.lang.ranges.affine import Builder, instance_space
 from tcdsl.lang.types.dtypes import BOOL
 from tcdsl.poly.isl_utils import Extent, map_from_functions, plus, val, within_bounds
-from tcdsl.poly.scop import Access, Array, Kind, Skew, Statement
+from tcdsl.poly.scop import Access, AlignmentShift, Array, Kind, Statement
 from tcdsl.source import Span
 
 Bounds = tuple[Extent, Extent]  # [lower, upper)
@@ -76,26 +76,26 @@ def elements_in(array: Array, space: isl.Space) -> isl.Set:
     elements = isl.Set.universe(space)
     for dim, (origin, extent) in enumerate(zip(array.origin, array.shape, strict=True)):
         elements = within_bounds(elements, dim, origin, plus(origin, extent))
-    if array.skew is None:
+    if array.shift is None:
         return elements
     local = isl.LocalSpace.from_space(space)
     variables = [
         isl.PwAff.from_aff(isl.Aff.var_on_domain(local, isl.dim_type.set, dim))
         for dim in range(array.rank)
     ]
-    first = row_start(array.skew, variables[:-1])
+    first = row_start(array.shift, variables[:-1])
     last = variables[-1]
-    end = first.add_constant_val(val(array.skew.length))
+    end = first.add_constant_val(val(array.shift.length))
     return elements.intersect(last.ge_set(first)).intersect(last.lt_set(end))
 
 
-def row_start(skew: Skew, row: Sequence[isl.PwAff]) -> isl.PwAff:
+def row_start(shift: AlignmentShift, row: Sequence[isl.PwAff]) -> isl.PwAff:
     """Return by how much the *row* begins after the start of a vector, a function as these are."""
-    terms = [f.scale_val(val(factor)) for f, factor in zip(row, skew.factors, strict=True)]
+    terms = [f.scale_val(val(factor)) for f, factor in zip(row, shift.factors, strict=True)]
     total = terms[0]
     for term in terms[1:]:
         total = total.add(term)
-    return total.mod_val(val(skew.width))
+    return total.mod_val(val(shift.width))
 
 
 def guarded_loads(*exprs: Expr) -> dict[tuple[str, tuple[Expr, ...]], list[Guards]]:

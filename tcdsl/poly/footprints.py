@@ -73,9 +73,9 @@ def box_hull(scop: Scop, uses: Sequence[Use]) -> Box | None:
     footprint = footprint_of(uses).intersect_params(scop.context).coalesce()
     if footprint.is_empty():
         return None
-    skew = scop.arrays[uses[0].access.array].skew
-    if skew is not None:
-        footprint = footprint.apply_range(_whole_vectors(footprint, skew.width)).coalesce()
+    shift = scop.arrays[uses[0].access.array].shift
+    if shift is not None:
+        footprint = footprint.apply_range(_whole_vectors(footprint, shift.width)).coalesce()
     offsets, sizes = [], []
     for dim in range(footprint.dim(isl.dim_type.out)):
         found = _interval(_only(footprint, dim), uses[0].outer)

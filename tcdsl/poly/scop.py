@@ -46,7 +46,7 @@ class Interleaved:
 
 
 @dataclass(frozen=True, slots=True)
-class Skew:
+class AlignmentShift:
     """Rows whose elements are numbered from the vector of memory that they begin in.
 
     Row r, of *length* elements, begins m(r) = (*factors* . r) % *width* elements after the start of
@@ -80,7 +80,7 @@ class Array:
     is_input: bool = False
     is_output: bool = False
     strides: tuple[Stride, ...] | None = None
-    skew: Skew | None = None
+    shift: AlignmentShift | None = None
     memory: str = ""
     values: Values | None = None
 

@@ -108,7 +108,7 @@ def _most(builder: Builder, statement: Statement, tap: Expr) -> int:
 
 def _why_not_array(array: Array) -> str | None:
     plain = (*array.origin, *array.shape[1:], *(array.strides or ()))  # the first may be open
-    if array.skew is not None or any(not isinstance(n, int) for n in plain):
+    if array.shift is not None or any(not isinstance(n, int) for n in plain):
         return f"{array.name} has no plain strides"
     near, element = _near(array), array.dtype.size_bytes
     strides = [

@@ -305,7 +305,7 @@ def _lies(
 ) -> bool:
     """Return whether the array *name* is the tensor *kind* of *own* as it lies in memory."""
     array = form.array(name)
-    if array.skew is not None or any(array.origin):
+    if array.shift is not None or any(array.origin):
         return False
     if any(not isinstance(s, int) for s in (*(array.strides or ()), *array.shape)):
         return False

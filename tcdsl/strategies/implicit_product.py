@@ -237,7 +237,7 @@ def vector_of_factor(factor: Factor, array: Array, divisors: Mapping[str, int], 
 
     :arg divisors: what divides the extents of indices: themselves, unless a size is open.
     """
-    if array.skew is not None or any(not isinstance(s, int) for s in array.strides or ()):
+    if array.shift is not None or any(not isinstance(s, int) for s in array.strides or ()):
         return 1
     plain = [
         (s, stride)

@@ -130,7 +130,7 @@ def _address(
     array: Array, subscripts: Sequence[Expr], scop: Scop, lower: Mapping[str, int]
 ) -> _Form | str:
     """Return the stride of each index in *array*, and where the first element is; or why not."""
-    if array.skew is not None or any(not isinstance(s, int) for s in array.strides or ()):
+    if array.shift is not None or any(not isinstance(s, int) for s in array.strides or ()):
         return "has strides that no matrix has"
     strides, first = dict[str, int](), 0
     for subscript, step, origin in zip(subscripts, array_strides(array), array.origin, strict=True):

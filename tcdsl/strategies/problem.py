@@ -148,7 +148,7 @@ class Problem:
         inits = tuple(without_names(s).text for s in others if s.kind is Kind.INIT)
         return (
             array.dtype, array.origin, array.shape, array.storage, array.is_input,
-            array.is_output, array.strides, array.skew, inits, len(inits) < len(others),
+            array.is_output, array.strides, array.shift, inits, len(inits) < len(others),
         )  # fmt: skip
 
     @property
@@ -335,7 +335,7 @@ class Problem:
             if row[dim] == 1:
                 array = self.scop.arrays[access.array]
                 sizes.append(array.dtype.size_bytes)
-                if array.skew is None:
+                if array.shift is None:
                     steps += [s for d, s in enumerate(row) if d != dim and shape.extents[d] > 1]
                 runs = runs_of(array, access, statement.indices[dim])
                 steps += [number for run in runs for number in (run.run, run.outer)]

@@ -123,7 +123,7 @@ def _why_not_operand(problem: Problem, name: str) -> str | None:
         r for r in statement.reads if (r.array, r.subscripts) == (load.tensor, load.subscripts)
     ]
     array = problem.scop.arrays[load.tensor]
-    if not all(read.is_exact for read in reads) or array.skew is not None:
+    if not all(read.is_exact for read in reads) or array.shift is not None:
         return f"{load.tensor} is gathered"
     if reason := why_no_box(array):
         return reason

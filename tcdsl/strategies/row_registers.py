@@ -197,7 +197,7 @@ def _vectors_of_row(problem: Problem, row: Row, most: int) -> int:
     much as the memory, as many as keep blocks so small that several take turns (on an H200,
     bfloat16 softmax of 16384 columns takes 135 us with 256 threads, 160 with 512 or 1024).
     """
-    if any(problem.scop.arrays[name].skew is not None for name in _arrays(problem)):
+    if any(problem.scop.arrays[name].shift is not None for name in _arrays(problem)):
         return min(SKEWED_VECTORS, MOST_RESIDENT // row.vector)
     if not _writes_rows(problem):
         return min(MANY_VECTORS, most)

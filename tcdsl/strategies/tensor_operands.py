@@ -198,7 +198,7 @@ def why_not_copied(problem: Problem) -> str | None:
         along = [s for s in read.subscripts if _mentions(s, own)]
         if len(along) != 1 or coefficient_of(along[0], own) != 1:
             return f"{read.array} has a window with gaps"
-        if array.skew is not None or vector_of(array) == 1:
+        if array.shift is not None or vector_of(array) == 1:
             return f"rows of {read.array} are not all aligned to 4 bytes"
     if any(low for name in problem.group.members for low in problem.shapes[name].lower):
         return "it begins elsewhere than at 0"

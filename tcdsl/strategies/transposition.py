@@ -90,7 +90,7 @@ def sides_of(problem: Problem) -> Sides | str:
 def _plain(array: Array, subscripts: Sequence[object]) -> list[str] | None:
     """Return the different indices that *subscripts* are, None if they are anything else."""
     names = [s.name for s in subscripts if isinstance(s, Index)]
-    is_regular = array.skew is None and all(isinstance(s, int) for s in array.strides or ())
+    is_regular = array.shift is None and all(isinstance(s, int) for s in array.strides or ())
     is_plain = len(names) == len(subscripts) == len(set(names)) > 0
     return names if is_plain and is_regular else None
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from tcdsl.costmodel.alignment_shift import why_not_shifted
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.costmodel.kept_rows import KeptRow, share_of
-from tcdsl.costmodel.skewing import why_not_skewed
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32
 from tcdsl.poly.scop import Array, Storage
 
@@ -44,10 +44,10 @@ def test_what_is_read_beside_a_row_takes_registers() -> None:
     assert alone.beside > beside.beside
 
 
-def test_only_long_rows_are_skewed() -> None:
+def test_only_long_rows_are_shifted() -> None:
     def rows(length: int) -> Array:
         return Array("x", FLOAT32, (0, 0), (8, length), Storage.ARGUMENT)
 
-    assert why_not_skewed(rows(4097)) is None
-    assert why_not_skewed(rows(257)) == "they are short"
-    assert why_not_skewed(replace(rows(800), dtype=BFLOAT16)) is None
+    assert why_not_shifted(rows(4097)) is None
+    assert why_not_shifted(rows(257)) == "they are short"
+    assert why_not_shifted(replace(rows(800), dtype=BFLOAT16)) is None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tcdsl.codegen.ast.build import ZERO, as_factor, as_term, binary, cast, chain, paren, template
 from tcdsl.codegen.ast.nodes import Code, Literal
-from tcdsl.poly.scop import Interleaved, Skew
+from tcdsl.poly.scop import AlignmentShift, Interleaved
 from tcdsl.schedule.placement import Layout, Placement
 
 
@@ -69,12 +69,12 @@ def linear(
     return chain("+", terms) if terms else ZERO
 
 
-def row_start(skew: Skew, indices: Sequence[Code]) -> Code:
+def row_start(shift: AlignmentShift, indices: Sequence[Code]) -> Code:
     """Return where the row at *indices* begins in its first vector; none of them is negative."""
     unsigned = [cast("unsigned", as_factor(at)) for at in indices[:-1]]  # which may wrap
-    factors = [Literal(f"{factor}u") if factor > 1 else factor for factor in skew.factors]
+    factors = [Literal(f"{factor}u") if factor > 1 else factor for factor in shift.factors]
     rows = paren(chain("+", _terms(unsigned, factors)))
-    return cast("int", paren(binary(rows, "%", Literal(f"{skew.width}u"))))
+    return cast("int", paren(binary(rows, "%", Literal(f"{shift.width}u"))))
 
 
 def _terms(indices: Sequence[Code], strides: Sequence[int | Code]) -> list[Code]:

@@ -373,7 +373,7 @@ class StatementPrinter:
         if any(isinstance(node, Load) for part in written.subscripts for node in walk(part)):
             load = first_load(subscript) or written
         array = self.scop.arrays[load.tensor]
-        if self.context.placements.get(load.tensor) is not None or array.skew is not None:
+        if self.context.placements.get(load.tensor) is not None or array.shift is not None:
             return load.tensor, _NOWHERE
         shifted = []
         for subscript_, origin in zip(load.subscripts, array.origin, strict=True):
@@ -479,6 +479,6 @@ class StatementPrinter:
             is_shifted = not self.sizes.is_zero(origin)
             shifted.append(paren(binary(at, "-", self.sizes.extent(origin))) if is_shifted else at)
         offset = linear(shifted, self.sizes.strides(array), self.context.index_type)
-        if array.skew is not None:
-            offset = binary(offset, "-", row_start(array.skew, shifted))
+        if array.shift is not None:
+            offset = binary(offset, "-", row_start(array.shift, shifted))
         return index(name, offset)

@@ -127,7 +127,7 @@ def _is_vector(
     space = statement.domain.get_space()
     first = isl.PwAff.from_aff(lane.function(space)).zero_set().intersect(statement.domain)
     is_aligned = bool(first.is_subset(address.mod_val(val(width)).zero_set()))
-    has_digits = has_digits or placement is not None or array.skew is not None
+    has_digits = has_digits or placement is not None or array.shift is not None
     has_digits = has_digits or bool(runs_of(array, access, index))
     return is_aligned and (
         _grows(address, lane.position)
@@ -201,8 +201,8 @@ def address_of(
             term = term.add(runs.scale_val(val(between)))
         total = term if total is None else total.add(term)
         row.append(index)
-    if array.skew is not None and total is not None:
-        total = total.sub(row_start(array.skew, row[:-1]))
+    if array.shift is not None and total is not None:
+        total = total.sub(row_start(array.shift, row[:-1]))
     return total
 
 

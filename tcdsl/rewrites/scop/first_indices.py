@@ -56,7 +56,7 @@ def _may_shift(scop: Scop) -> bool:
 
 
 def _from_zero(array: Array) -> Array:
-    is_plain = array.skew is None and all(isinstance(o, int) for o in array.origin)
+    is_plain = array.shift is None and all(isinstance(o, int) for o in array.origin)
     return replace(array, origin=(0,) * array.rank) if is_plain and any(array.origin) else array
 
 

@@ -106,7 +106,7 @@ def _initialises(statement: Statement, updates: Statement) -> bool:
 
 def _grown(array: Array, write: Access, spans: Spans) -> Array | None:
     """Return *array* with room for the elements that *write* touches for indices in *spans*."""
-    if array.storage is not Storage.SCRATCH or array.skew is not None or array.strides is not None:
+    if array.storage is not Storage.SCRATCH or array.shift is not None or array.strides is not None:
         return None
     origin, shape, found = list(array.origin), list(array.shape), set()
     for dim, subscript in enumerate(write.subscripts):

@@ -52,8 +52,8 @@ def why_not_result_reordered(scop: Scop, array: str) -> str | None:
 
 def _why_not(scop: Scop, array: str) -> str | None:
     own = scop.arrays[array]
-    if own.skew is not None or not all(isinstance(n, int) for n in (*own.origin, *own.shape)):
-        return f"the sizes of {array} are open, or its rows skewed"
+    if own.shift is not None or not all(isinstance(n, int) for n in (*own.origin, *own.shape)):
+        return f"the sizes of {array} are open, or its rows shifted"
     for statement in scop.users.get(array, ()):
         touched = [a for a in (*statement.writes, *statement.reads) if a.array == array]
         if statement.kind not in _KINDS or statement.conditions or statement.companion is not None:

@@ -30,8 +30,8 @@ def why_not_reordered(scop: Scop, name: str, array: str, kind: str = ORDERED) ->
     """
     source = scop.arrays[array]
     extents = (*source.origin, *source.shape)
-    if source.skew is not None or not all(isinstance(extent, int) for extent in extents):
-        return "its sizes are open, or its rows skewed"
+    if source.shift is not None or not all(isinstance(extent, int) for extent in extents):
+        return "its sizes are open, or its rows shifted"
     later = scop.statements[_copied_at(scop, name, array, kind) :]
     if any(write.array == array for statement in later for write in statement.writes):
         return f"{array} is written after it could be copied"

@@ -80,7 +80,7 @@ def _odd_operands(scop: Scop, statement: Statement) -> Iterator[str]:
     for name in dict.fromkeys(read.array for read in statement.reads):
         array = scop.arrays[name]
         is_plain = all(isinstance(n, int) for n in (*array.shape, *(array.strides or ())))
-        if not is_plain or not array.is_input or array.rank < 2 or array.skew is not None:
+        if not is_plain or not array.is_input or array.rank < 2 or array.shift is not None:
             continue
         *strides, last = array_strides(array)
         if last == 1 and any(n * array.dtype.size_bytes % ROW_BYTES for n in strides):

@@ -1,4 +1,4 @@
-"""Which rows are numbered from the vector of memory that they begin in (rewrites/scop/skewing.py).
+"""Which rows are numbered from their first vector of memory (rewrites/scop/alignment_shift).
 
 A row of n vectors, where rows are aligned, has one more, and two of them in pieces: what is added
 up there is chosen lane by lane, and stored one by one.  Short rows do not pay that back.
@@ -15,7 +15,7 @@ from tcdsl.poly.scop import Array
 LEAST_VECTORS = 3 * WARP
 
 
-def why_not_skewed(array: Array) -> str | None:
+def why_not_shifted(array: Array) -> str | None:
     """Return why the rows of *array*, along its last dimension, stay as they are."""
     length = array.shape[-1] if array.shape else 0
     if not isinstance(length, int):

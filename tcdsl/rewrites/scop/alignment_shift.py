@@ -1,4 +1,4 @@
-"""Skewing: rows that begin anywhere in memory are numbered from the vector that they begin in.
+"""Alignment shift: rows that begin anywhere are numbered from the vector that they begin in.
 
     x of rows of 5, vectors of 4        i = 0  | 0 1 2 3 | 4 . . . |
                                         i = 1  | . 0 1 2 | 3 4 . . |          w = j + m(i)
@@ -12,11 +12,11 @@
 of memory, whatever the length of a row.  The price is a row's first and last vector, which are
 whole for some rows only.
 
-All accesses to a row are skewed by its own m: those of an argument's strides, and those of
+All accesses to a row are shifted by its own m: those of an argument's strides, and those of
 temporaries of its shape, which are as dense as before.  What else a statement does with j, it does
 with w - m(i).  Where a row is read otherwise (a gather) and never written, that reads the argument
 as it was; x' is then a second name of its memory.  So do statements that have no use for rows,
-contractions whose operands come in tiles: skewed, their strides would depend on i.
+contractions whose operands come in tiles: shifted, their strides would depend on i.
 
 Legal iff the rows of all arrays of a statement along j have the same m, a result along j is such a
 row too, and the statement is no recurrence, nor finds an index, nor skips elements (where j % 3 is
@@ -24,7 +24,7 @@ row too, and the statement is no recurrence, nor finds an index, nor skips eleme
 that keeps the order of those which differ in j alone, and dependences between others are the
 scop's, which is analysed after it.
 
-Skewing of loops: Wolfe, "Loop skewing: the wavefront method revisited", 1986,
+As in loop skewing: Wolfe, "Loop skewing: the wavefront method revisited", 1986,
 doi:10.1007/BF01407876; here it aligns rows instead of wavefronts.
 """
 
@@ -41,7 +41,7 @@ from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.accesses import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.isl_utils import is_unbounded, map_from_functions
-from tcdsl.poly.scop import Access, Array, Kind, Scop, Skew, Statement, Storage
+from tcdsl.poly.scop import Access, AlignmentShift, Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
 
 WhyNot = Callable[[Array], str | None]
@@ -49,18 +49,18 @@ WhyNot = Callable[[Array], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What is skewed together: per array its factors, per statement the index along rows."""
+    """What is shifted together: per array its factors, per statement the index along rows."""
 
     width: int
     factors: Mapping[str, tuple[int, ...]]
     lanes: Mapping[str, str]
 
 
-def skewed(scop: Scop, why_not: WhyNot, vector_bytes: int, apart: Collection[str] = ()) -> Scop:
-    """Return *scop* with those rows skewed that reductions read and *why_not* has nothing against.
+def shifted(scop: Scop, why_not: WhyNot, vector_bytes: int, apart: Collection[str] = ()) -> Scop:
+    """Return *scop* with those rows shifted that reductions read and *why_not* has nothing against.
 
     :arg vector_bytes: that an access moves at most.
-    :arg apart: statements that have no rows to be skewed: they read arguments as they are.
+    :arg apart: statements that have no rows to be shifted: they read arguments as they are.
     """
     if is_unbounded(scop.context):
         return scop  # the length of a row must be a number
@@ -70,11 +70,11 @@ def skewed(scop: Scop, why_not: WhyNot, vector_bytes: int, apart: Collection[str
             array = scop.arrays[read.array]
             if index not in statement.reduced or array.storage is not Storage.ARGUMENT:
                 continue
-            if array.skew is not None or why_not(array) is not None:
+            if array.shift is not None or why_not(array) is not None:
                 continue
             rows = _Closure(scop, vector_bytes, apart).of(array)
             if rows is not None:
-                return skewed(_apply(scop, rows), why_not, vector_bytes, apart)
+                return shifted(_apply(scop, rows), why_not, vector_bytes, apart)
     return scop
 
 
@@ -117,7 +117,7 @@ def _row_index(access_: Access) -> str:
 
 @dataclass()
 class _Closure:
-    """All that must be skewed with an array: what its statements read and write along its rows."""
+    """All that must be shifted with an array: what its statements read and write along its rows."""
 
     scop: Scop
     vector_bytes: int
@@ -126,7 +126,7 @@ class _Closure:
     lanes: dict[str, str] = field(default_factory=dict)
 
     def of(self, array: Array) -> Rows | None:
-        """Return what is skewed with *array*, None if that is not legal."""
+        """Return what is shifted with *array*, None if that is not legal."""
         width = self.vector_bytes // array.dtype.size_bytes
         while True:
             self.factors, self.lanes = {}, {}
@@ -139,7 +139,7 @@ class _Closure:
             width = self.vector_bytes // least  # a multiple: of narrower elements
 
     def _add(self, array: Array, factors: tuple[int, ...], width: int) -> bool:
-        """Skew *array* and what follows from it; return whether that is legal."""
+        """Shift *array* and what follows from it; return whether that is legal."""
         self.factors[array.name] = factors
         pending = [array.name]
         while pending:
@@ -164,7 +164,7 @@ class _Closure:
         return any(w.array == array for s in self.scop.statements for w in s.writes)
 
     def _join(self, statement: Statement, index: str, width: int, pending: list[str]) -> bool:
-        """Skew *statement* along *index*; return whether that is legal."""
+        """Shift *statement* along *index*; return whether that is legal."""
         if self.lanes.setdefault(statement.name, index) != index:
             return False
         if statement.kind not in (Kind.ASSIGN, Kind.UPDATE) or statement.companion is not None:
@@ -188,14 +188,14 @@ class _Closure:
         return self._have_one_offset(statement, width)
 
     def _factors(self, array: Array, width: int) -> tuple[int, ...] | None:
-        """Return the factors of *array*, None if it is not skewed: temporaries follow arguments."""
+        """Return the factors of *array*, None if not shifted: temporaries follow arguments."""
         if array.storage is Storage.ARGUMENT:
             return unaligned(array, width)
         like = {f for n, f in self.factors.items() if self.scop.arrays[n].shape == array.shape}
         return like.pop() if len(like) == 1 and array.strides is None else None
 
     def _have_one_offset(self, statement: Statement, width: int) -> bool:
-        """Return whether all skewed rows of *statement* are at the same offset in vectors."""
+        """Return whether all shifted rows of *statement* are at the same offset in vectors."""
         builder = builder_of(statement.indices, statement.name, self.scop.sizes)
         found: isl.PwAff | None = None
         for one in (*statement.writes, *statement.reads):
@@ -226,7 +226,7 @@ def _modulo(expr: Expr, width: int) -> Expr:
 
 
 def _apply(scop: Scop, rows: Rows) -> Scop:
-    """Return *scop* with *rows* skewed."""
+    """Return *scop* with *rows* shifted."""
     arrays = dict(scop.arrays)
     names: dict[str, str] = {}
     written = {w.array for s in scop.statements for w in s.writes}
@@ -242,17 +242,17 @@ def _apply(scop: Scop, rows: Rows) -> Scop:
         names[name] = f"{name}.rows" if name not in written else name
         arrays[names[name]] = replace(
             array, name=names[name], memory=array.memory or name, shape=shape,
-            strides=_strides(array), skew=Skew(factors, rows.width, length),
+            strides=_strides(array), shift=AlignmentShift(factors, rows.width, length),
         )  # fmt: skip
     wide = replace(scop, arrays=arrays)
     statements = tuple(
-        _skewed(wide, s, rows, names) if s.name in rows.lanes else s for s in scop.statements
+        _shifted(wide, s, rows, names) if s.name in rows.lanes else s for s in scop.statements
     )
     return replace(wide, statements=statements)
 
 
-def _skewed(scop: Scop, statement: Statement, rows: Rows, names: Mapping[str, str]) -> Statement:
-    """Return *statement* over w instead of j; *names* are those of the skewed arrays."""
+def _shifted(scop: Scop, statement: Statement, rows: Rows, names: Mapping[str, str]) -> Statement:
+    """Return *statement* over w instead of j; *names* are those of the shifted arrays."""
     lane = rows.lanes[statement.name]
     builder = builder_of(statement.indices, statement.name, scop.sizes)
     row = next(

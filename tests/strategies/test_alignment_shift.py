@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tcdsl.costmodel import clusters, skewing
+from tcdsl.costmodel import alignment_shift, clusters
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.strategies import contracted
@@ -88,7 +88,7 @@ EVERY_THIRD = """def f(float(M,N) x) -> (y) {
 }"""
 LABELS = np.array([0, 1002, 5], np.int64)
 
-# The arrays that are skewed, and the inputs.
+# The arrays that are shifted, and the inputs.
 CASES: dict[str, tuple[str, list[list[Any]], tuple[str, ...]]] = {
     "sum": (SUM, [[(5, 1003)], [(3, 1001)], [(9, 1002)]], ("x",)),
     "softmax": (SOFTMAX, [[(5, 1003)], [(2, 1001)], [(33, 515)]], ("x", "y")),
@@ -114,10 +114,10 @@ CASES: dict[str, tuple[str, list[list[Any]], tuple[str, ...]]] = {
 
 @pytest.fixture(autouse=True)
 def short_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(skewing, "LEAST_VECTORS", 4)
+    monkeypatch.setattr(alignment_shift, "LEAST_VECTORS", 4)
 
 
-def skewed(text: str) -> set[str]:
+def shifted(text: str) -> set[str]:
     """Return the arguments whose rows are moved in vectors of which some lanes are missing."""
     found = re.findall(r"tc_(?:v\w+_some|vload_some_once|copy_async_some)(?:<\d+>)?\((.*)", text)
     return {name for call in found for name in re.findall(r"&(?:u0_)?(\w+?)(?:_rows)?\[", call)}
@@ -133,7 +133,7 @@ def units_of(name: str) -> tuple[CudaUnit, ...]:
 def test_rows_are_moved_in_vectors(name: str) -> None:
     arrays = CASES[name][2]
     for unit in units_of(name):
-        assert skewed(unit.source.text) >= set(arrays)
+        assert shifted(unit.source.text) >= set(arrays)
         if not arrays:
             assert "_some" not in unit.source.text
 
@@ -173,7 +173,7 @@ def test_the_results_are_right_on_a_small_chip(
 
 @pytest.mark.slow_but("softmax")
 @pytest.mark.parametrize("name", ["softmax", "its gradient", "half types", "two arrays"])
-def test_clusters_share_skewed_rows(
+def test_clusters_share_shifted_rows(
     name: str, check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for constant, value in (
@@ -208,7 +208,7 @@ def test_tails_of_flat_arrays(check_emulated: CheckAll, cuda_unit: MakeUnit) -> 
         check_emulated([(source, [(n,)]) for n in (1, 3, 4, 5, 1023, 4097, 10007)])
 
 
-def test_without_vectors_nothing_is_skewed(cuda_unit: MakeUnit) -> None:
+def test_without_vectors_nothing_is_shifted(cuda_unit: MakeUnit) -> None:
     unit = cuda_unit(SUM, (5, 1003), options=Options(vectorise=False))
     assert "_rows" not in unit.source.text and "_some" not in unit.source.text
 
@@ -225,7 +225,7 @@ def test_registers_of_missing_lanes_are_kept_where_rows_are_parted(cuda_unit: Ma
     assert "x_rows_row" in text and not re.search(select, text)
 
 
-# Contractions whose operands' rows begin anywhere; other kernels' rows are skewed all the same.
+# Contractions whose operands' rows begin anywhere; other kernels' rows are shifted all the same.
 TILED: dict[str, tuple[str, Callable[[int], list[Any]], set[str]]] = {
     "a product": (
         "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }",
@@ -275,7 +275,7 @@ def test_contractions_keep_their_tiles(
         done = cuda_unit(source, *shapes_at(length)).done
         templates = {kernel.template for kernel in done.plan.kernels}
         assert templates & {"tile_simt", "tile_implicit"}, length
-        assert skewed(done.source.text) == rows
+        assert shifted(done.source.text) == rows
 
 
 @pytest.mark.slow_but("transposed")
