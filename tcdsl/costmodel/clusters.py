@@ -129,8 +129,8 @@ def best_share(gpu: Chip, rows: LongRows) -> Share | None:
         return next(shares_of_both_axes(gpu, rows), None)
     values = groups * rows.vector * (1 if rows.is_split else per) * rows.n_kept
     own_bytes = rows.row_bytes // (OPEN_PART if rows.is_open else 1) // cluster
-    beside = max(1, gpu.shared_bytes_per_block // max(1, own_bytes))
-    wanted = int(THREADS * gpu.threads_per_multiprocessor) // beside
+    resident = max(1, gpu.shared_bytes_per_block // max(1, own_bytes))
+    wanted = int(THREADS * gpu.threads_per_multiprocessor) // resident
     least = -(-values // MOST_REGISTERS)
     threads = (_even_threads if rows.is_split else busy_threads)(groups, wanted, least)
     share = _share(rows, cluster, threads)
@@ -228,8 +228,8 @@ def shares_of_both_axes(gpu: Chip, rows: LongRows) -> Iterator[Share]:
     ]
 
     def order(share: Share) -> tuple[bool, float]:
-        beside = max(1, gpu.shared_bytes_per_block // max(1, rows.row_bytes // share.cluster))
-        wanted = THREADS * gpu.threads_per_multiprocessor / beside
+        resident = max(1, gpu.shared_bytes_per_block // max(1, rows.row_bytes // share.cluster))
+        wanted = THREADS * gpu.threads_per_multiprocessor / resident
         threads = share.threads * share.outer_threads
         return share.cluster != favoured, max(threads / wanted, wanted / threads)
 

@@ -33,7 +33,7 @@ _MANY_BESIDE = 3
 # Of a register, by a value of a half type that is kept as it was loaded: two share one until they
 # are used, and where all are used to be stored again, many at a time.
 _AS_LOADED = {True: 0.75, False: 0.55}
-# The numbers of threads to try, and of blocks beside each other that they are worth it for.
+# The numbers of threads to try, and of resident blocks that they are worth it for.
 _CHOICES = {True: ((256, 3), (512, 2), (256, 2)), False: ((512, 2), (256, 2))}
 _MOST_BESIDE = 6
 
@@ -57,11 +57,11 @@ class KeptRow:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """*threads* a row, *turns* vectors each, *beside* blocks at once; 0: as many as fit."""
+    """*threads* a row, *turns* vectors each, *resident_blocks* at once; 0: as many as fit."""
 
     threads: int
     turns: int
-    beside: int
+    resident_blocks: int
 
 
 def share_of(gpu: Chip, row: KeptRow) -> Share | None:
@@ -69,13 +69,13 @@ def share_of(gpu: Chip, row: KeptRow) -> Share | None:
     for most, least in _CHOICES[row.is_half]:
         turns = ceil(row.groups / most)
         threads = ceil(row.groups / (turns * WARP)) * WARP  # few idle in the last turn
-        beside = most_beside(gpu, row, threads, turns)
-        if beside >= least:
-            return Share(threads, turns, beside)
+        resident = most_resident_blocks(gpu, row, threads, turns)
+        if resident >= least:
+            return Share(threads, turns, resident)
     return None
 
 
-def most_beside(gpu: Chip, row: KeptRow, threads: int, turns: int) -> int:
+def most_resident_blocks(gpu: Chip, row: KeptRow, threads: int, turns: int) -> int:
     """Return how many blocks fit a multiprocessor."""
     each = _AS_LOADED[row.is_written] if row.as_loaded else 1.0
     values = turns * row.vector * row.live * each

@@ -67,7 +67,7 @@ class Share:
     repeat: int
     per_block: int  # pieces of a block, or of a cluster
     blocks: int  # or clusters that share the rows of a problem
-    beside: int  # blocks that a multiprocessor holds at once
+    resident_blocks: int  # blocks that a multiprocessor holds at once
     seconds: float
     cluster: int = 1
 
@@ -98,10 +98,10 @@ def shares(gpu: Chip, problem: RowsAndColumns) -> Iterator[Share]:
     cluster, is_kept = 1, False
     while cluster <= gpu.blocks_per_cluster and not is_kept:
         for threads, repeat in _threads(gpu, problem, cluster):
-            most = _beside(gpu, problem, threads, repeat)
+            most = _most_resident_blocks(gpu, problem, threads, repeat)
             is_kept = is_kept or most > 0
-            for beside in range(1, most + 1):
-                share = _share(gpu, problem, Share(threads, repeat, 0, 0, beside, 0.0, cluster))
+            for resident in range(1, most + 1):
+                share = _share(gpu, problem, Share(threads, repeat, 0, 0, resident, 0.0, cluster))
                 if share is not None:
                     yield share
         cluster *= 2
@@ -124,7 +124,7 @@ def _threads(gpu: Chip, problem: RowsAndColumns, cluster: int) -> Iterator[tuple
             yield threads, turns
 
 
-def _beside(gpu: Chip, problem: RowsAndColumns, threads: int, repeat: int) -> int:
+def _most_resident_blocks(gpu: Chip, problem: RowsAndColumns, threads: int, repeat: int) -> int:
     """Return how many blocks of *threads* threads a multiprocessor holds at once."""
     registers = _registers(gpu, problem, repeat)
     is_held = threads * registers <= gpu.registers_per_multiprocessor
@@ -141,8 +141,8 @@ def _registers(gpu: Chip, problem: RowsAndColumns, repeat: int) -> int:
 
 def _share(gpu: Chip, problem: RowsAndColumns, wanted: Share) -> Share | None:
     """Return *wanted* with the rows of its blocks and its time, None if there are too few rows."""
-    p, cluster, beside = problem, wanted.cluster, wanted.beside
-    at_once = beside * gpu.multiprocessors // cluster
+    p, cluster, resident = problem, wanted.cluster, wanted.resident_blocks
+    at_once = resident * gpu.multiprocessors // cluster
     per_block = ceil(p.pieces / max(1, at_once // p.tiles))
     blocks = ceil(p.pieces / per_block)
     rows = ceil(p.rows * per_block / p.pieces)
@@ -150,7 +150,7 @@ def _share(gpu: Chip, problem: RowsAndColumns, wanted: Share) -> Share | None:
         return None
     own_bytes, own_values = p.row_bytes / cluster, p.groups * p.vector / cluster
     own_rate = read_rate(gpu) / gpu.multiprocessors
-    neighbours = min(beside, ceil(p.tiles * blocks * cluster / gpu.multiprocessors))
+    neighbours = min(resident, ceil(p.tiles * blocks * cluster / gpu.multiprocessors))
     together = neighbours * own_bytes / own_rate
     fold_s = FOLD_CYCLES / gpu.clock_hz + (IN_TURNS * gpu.cluster_barrier_s if cluster > 1 else 0.0)
     alone = gpu.dram_latency_s + own_bytes / gpu.multiprocessor_bytes_per_s

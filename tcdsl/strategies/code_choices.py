@@ -47,11 +47,11 @@ def default_code(problem: Problem, schedule: Schedule) -> Code:
         return Code()
     prefetch_bytes = bytes_ahead(problem.gpu) if schedule.turns else 0
     registers = _thread_registers(schedule, problem.gpu)
-    beside, rows = (
-        schedule.beside or _blocks_of_wave(problem, schedule),
+    resident, rows = (
+        schedule.resident_blocks or _blocks_of_wave(problem, schedule),
         _row_bytes(problem, schedule),
     )
-    return Code(prefetch_bytes, beside, thread_registers=registers, row_bytes=rows)
+    return Code(prefetch_bytes, resident, thread_registers=registers, row_bytes=rows)
 
 
 def _row_lengths(schedule: Schedule, gpu: Chip) -> tuple[int, ...]:

@@ -132,7 +132,7 @@ def share_of_row(problem: Problem, row: Row) -> kept_rows.Share:
     if is_long and problem.results > FEW_ROWS * problem.gpu.multiprocessors:
         found = kept_rows.share_of(problem.gpu, _kept_row(problem, row))
     if found is None:
-        found = kept_rows.Share(*_threads_of_row(problem, row), beside=0)
+        found = kept_rows.Share(*_threads_of_row(problem, row), resident_blocks=0)
     return found
 
 
@@ -140,7 +140,7 @@ def blocks_of_registers(problem: Problem, row: Row, threads: int, keep: int) -> 
     """Yield how many blocks a multiprocessor may be held to have, where registers are scarce."""
     if threads < LEAST_HELD or keep * row.vector * row.live < LEAST_VALUES:
         return
-    most = kept_rows.most_beside(problem.gpu, _kept_row(problem, row), threads, keep)
+    most = kept_rows.most_resident_blocks(problem.gpu, _kept_row(problem, row), threads, keep)
     yield from (blocks for blocks in (most, most - 1) if blocks > 1)
 
 

@@ -249,7 +249,7 @@ class Schedule:
     # Loops of a block, the first of what remains of all but the sums over them: what is resident is
     # so for one iteration of these.
     turns: tuple[Piece, ...] = ()
-    beside: int = 0  # blocks that a multiprocessor is to hold at once; 0: as many as it may
+    resident_blocks: int = 0  # of a multiprocessor, to be there at once; 0: as many as may
     is_staged: bool = False  # the arguments among them in shared memory, not in registers
     staged: tuple[str, ...] = ()  # the copies there
     copied: tuple[str, ...] = ()  # arrays whose part of a block is copied there (copied_factors.py)

@@ -318,7 +318,7 @@ def _registers(problem: Problem, schedule: Schedule, threads: int, kept: float) 
     """Return the registers of a thread: the compiler makes do with those that a block may have."""
     chip = problem.gpu
     most = chip.registers_per_multiprocessor // (
-        max(threads, chip.threads_per_warp) * max(1, schedule.beside)
+        max(threads, chip.threads_per_warp) * max(1, schedule.resident_blocks)
     )
     most = most // chip.registers_granule * chip.registers_granule
     needed = LEAST_REGISTERS

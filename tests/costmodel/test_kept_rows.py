@@ -25,23 +25,23 @@ def test_what_is_promised_fits(row: KeptRow, length: int, others: int) -> None:
         return
     assert share.threads % 32 == 0 and share.threads * share.turns >= own.groups
     assert share.threads * (share.turns - 1) < own.groups, "no thread idles in all turns"
-    assert share.beside >= 2
+    assert share.resident_blocks >= 2
     # In pairs at most: values of a half type that are kept as they were loaded.
     values = share.turns * own.vector / (2 if own.as_loaded else 1)
-    assert share.threads * share.beside * values <= H200.registers_per_multiprocessor
+    assert share.threads * share.resident_blocks * values <= H200.registers_per_multiprocessor
 
 
 def test_more_than_one_block_needs_registers() -> None:
     assert share_of(H200, replace(ROW, groups=8192)) is None
     assert share_of(H200, replace(HALVES, groups=6288)) is None
     whole = share_of(H200, replace(HALVES, groups=6288, as_loaded=True, is_written=False))
-    assert whole is not None and (whole.threads, whole.beside) == (256, 2)
+    assert whole is not None and (whole.threads, whole.resident_blocks) == (256, 2)
 
 
 def test_what_is_read_beside_a_row_takes_registers() -> None:
     alone, beside = share_of(H200, HALVES), share_of(H200, replace(HALVES, others=2))
     assert alone is not None and beside is not None
-    assert alone.beside > beside.beside
+    assert alone.resident_blocks > beside.resident_blocks
 
 
 def test_only_long_rows_are_shifted() -> None:

@@ -12,7 +12,7 @@ LONG = RowsAndColumns(1, 16384, 16384, 1024, 4, 16, 8, 3 * 4096 * 4, 2)
 def test_blocks_are_all_on_the_chip_at_once() -> None:
     share = best_share(load_chip("h200"), LONG)
     assert share is not None
-    assert share.blocks <= share.beside * load_chip("h200").multiprocessors
+    assert share.blocks <= share.resident_blocks * load_chip("h200").multiprocessors
     assert share.blocks * share.per_block >= LONG.pieces
     assert share.threads * share.repeat >= LONG.groups
     assert share.repeat * LONG.vector <= MOST_VALUES
@@ -20,14 +20,14 @@ def test_blocks_are_all_on_the_chip_at_once() -> None:
 
 def test_one_block_leaves_a_multiprocessor_waiting() -> None:
     share = best_share(load_chip("h200"), LONG)
-    assert share is not None and share.beside > 1
+    assert share is not None and share.resident_blocks > 1
 
 
 def test_short_rows_have_more_blocks_of_fewer_threads() -> None:
     long = best_share(load_chip("h200"), LONG)
     short = best_share(load_chip("h200"), replace(LONG, groups=64, row_bytes=3 * 256 * 4))
     assert long is not None and short is not None
-    assert short.threads < long.threads and short.beside > long.beside
+    assert short.threads < long.threads and short.resident_blocks > long.resident_blocks
 
 
 def test_rows_that_no_block_keeps_are_shared_by_the_least_cluster_that_does() -> None:
@@ -37,7 +37,7 @@ def test_rows_that_no_block_keeps_are_shared_by_the_least_cluster_that_does() ->
         found = list(shares(chip, long))
         assert found and {share.cluster for share in found} == {cluster}
         for share in found:
-            assert share.blocks * cluster <= share.beside * chip.multiprocessors
+            assert share.blocks * cluster <= share.resident_blocks * chip.multiprocessors
             assert share.blocks * share.per_block >= long.pieces
             assert cluster * share.threads * share.repeat >= groups
             assert (cluster - 1) * share.threads * share.repeat < groups or cluster == 1
@@ -67,5 +67,5 @@ def test_tiles_take_their_part_of_the_blocks() -> None:
     one = best_share(load_chip("h200"), LONG)
     eight = best_share(load_chip("h200"), replace(LONG, tiles=8, rows=2048, pieces=2048))
     assert one is not None and eight is not None
-    assert 8 * eight.blocks <= eight.beside * load_chip("h200").multiprocessors
+    assert 8 * eight.blocks <= eight.resident_blocks * load_chip("h200").multiprocessors
     assert eight.blocks < one.blocks

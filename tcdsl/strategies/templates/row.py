@@ -101,7 +101,9 @@ def schedule_on(problem: Problem, config: RowConfig, tiles: Sequence[Tile]) -> S
     }
     schedule = assembled(problem, tiles, lanes, chunk, why)
     return replace(
-        schedule, resident=row.resident if config.keep else (), beside=config.resident_blocks
+        schedule,
+        resident=row.resident if config.keep else (),
+        resident_blocks=config.resident_blocks,
     )
 
 
@@ -132,7 +134,9 @@ def _likeliest(problem: Problem, row: Row) -> RowConfig:
 
 def kept_config(problem: Problem, row: Row, share: kept_rows.Share) -> RowConfig:
     """Return the configuration of rows in registers that are shared so."""
-    config = RowConfig(share.threads, row.vector, share.turns, resident_blocks=share.beside)
+    config = RowConfig(
+        share.threads, row.vector, share.turns, resident_blocks=share.resident_blocks
+    )
     return packed(problem, row, config)
 
 

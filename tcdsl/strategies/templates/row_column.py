@@ -75,7 +75,8 @@ def space(problem: Problem) -> Iterator[RowColumnConfig]:
     others = sorted(shares(problem.gpu, directions_of(problem, found)), key=lambda s: s.seconds)
     for share in dict.fromkeys((best, *others[:MOST_CONFIGS])):
         yield RowColumnConfig(
-            share.threads, share.repeat, share.per_block, share.beside, found.vector, share.cluster
+            share.threads, share.repeat, share.per_block, share.resident_blocks, found.vector,
+            share.cluster
         )  # fmt: skip
 
 
@@ -107,7 +108,7 @@ def schedule(problem: Problem, config: RowColumnConfig) -> Schedule:
     turns = tuple(p for p in remaining[problem.lead] if p.coordinate.position in shared)
     return replace(
         schedule, remaining=remaining, resident=resident, turns=turns,
-        beside=config.resident_blocks, layout=None,
+        resident_blocks=config.resident_blocks, layout=None,
     )  # fmt: skip
 
 

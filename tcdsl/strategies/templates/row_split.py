@@ -33,7 +33,7 @@ def space(problem: Problem) -> Iterator[RowConfig]:
     found = None
     if own.is_kept:
         threads = min(problem.chunks.cut.threads, power_of_two(own.groups))
-        share = kept_rows.Share(threads, -(-own.groups // threads), beside=0)
+        share = kept_rows.Share(threads, -(-own.groups // threads), resident_blocks=0)
         found = kept_config(problem, own, share)
         yield found
     yield from (config for config in row.space(whole) if config != found)
