@@ -57,28 +57,28 @@ class KeptRow:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """*threads* a row, *turns* vectors each, *resident_blocks* at once; 0: as many as fit."""
+    """*threads* a row, *items* vectors each, *resident_blocks* at once; 0: as many as fit."""
 
     threads: int
-    turns: int
+    items: int
     resident_blocks: int
 
 
 def share_of(gpu: Chip, row: KeptRow) -> Share | None:
     """Return how the threads of a block share *row*, None if no two blocks would fit."""
     for most, least in _CHOICES[row.is_half]:
-        turns = ceil(row.groups / most)
-        threads = ceil(row.groups / (turns * WARP)) * WARP  # few idle in the last turn
-        resident = most_resident_blocks(gpu, row, threads, turns)
+        items = ceil(row.groups / most)
+        threads = ceil(row.groups / (items * WARP)) * WARP  # few idle in the last turn
+        resident = most_resident_blocks(gpu, row, threads, items)
         if resident >= least:
-            return Share(threads, turns, resident)
+            return Share(threads, items, resident)
     return None
 
 
-def most_resident_blocks(gpu: Chip, row: KeptRow, threads: int, turns: int) -> int:
+def most_resident_blocks(gpu: Chip, row: KeptRow, threads: int, items: int) -> int:
     """Return how many blocks fit a multiprocessor."""
     each = _AS_LOADED[row.is_written] if row.as_loaded else 1.0
-    values = turns * row.vector * row.live * each
+    values = items * row.vector * row.live * each
     for blocks in range(_MOST_BESIDE, 0, -1):
         each_has = gpu.registers_per_multiprocessor // (threads * blocks)
         registers = each_has // gpu.registers_granule * gpu.registers_granule

@@ -118,7 +118,7 @@ class TensorWork:
     loads: tuple[int, int] = (1, 1)  # instructions for 16 rows and columns of an instruction
     is_boxed: bool = False  # operands come in boxes, and products wait for no barrier of the block
     chunk_bytes: float = 0.0  # of sums that blocks share: stored, and added up afterwards
-    turns: int = 1  # tiles that a block has, one after another, of which the next is on its way
+    tiles_of_block: int = 1  # one after another, of which the next is on its way
     is_split: bool = False  # each product is three of parts: see strategies/tensor_types.py
     is_promoted: bool = False  # sums of a step are added to others by threads
     finishing: int = 0  # blocks of a tile, of which the last adds up the sums; 0: another kernel
@@ -144,7 +144,7 @@ class TensorWork:
         """Return the kernel's work."""
         along, across = self.warps
         warps = along * across
-        steps = -(-self.terms // self.step) * self.turns
+        steps = -(-self.terms // self.step) * self.tiles_of_block
         terms = steps * self.step
         block_bytes, results = self._term_bytes(), self.products * self.rows * self.columns
         element_bytes, at_once = self.element_bytes, BYTES // self.element_bytes
@@ -271,7 +271,7 @@ class TensorWork:
             own += PROMOTED_CYCLES
         latency = BOX_CYCLES if self.is_boxed else THREAD_CYCLES
         step_bytes = self._term_bytes() * self.step
-        waiting = -(-self.terms // self.step) * self.turns - 1
+        waiting = -(-self.terms // self.step) * self.tiles_of_block - 1
         return waiting * late_cycles(step_bytes, self.stages, own, latency)
 
     def _term_bytes(self) -> int:
@@ -296,5 +296,5 @@ class TensorWork:
 
     def _ends(self) -> float:
         stored = RESULT_CYCLES * self.stores * self._results()
-        turns = self.tiles or self.turns
+        turns = self.tiles or self.tiles_of_block
         return END_CYCLES + turns * (stored + SHUFFLE_CYCLES * self.fold_steps)

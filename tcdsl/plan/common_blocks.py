@@ -163,6 +163,6 @@ def _is_stream(schedule: Schedule) -> bool:
     others = (
         schedule.partials, schedule.resident, schedule.steps, schedule.tensor, schedule.bands,
         schedule.implicit, schedule.transposition, schedule.layout, schedule.private,
-        schedule.turns,
+        schedule.persistent,
     )  # fmt: skip
     return not any(others)

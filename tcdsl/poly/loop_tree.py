@@ -155,7 +155,7 @@ class Loop:
     runs_on: bool = False  # iterations are numbered through those of a block's loops around it
 
     @property
-    def has_one_turn(self) -> bool:
+    def has_one_iteration(self) -> bool:
         """Whether no block or thread runs two iterations."""
         return self.extent is not None and self.extent <= self.width
 

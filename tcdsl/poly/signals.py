@@ -103,7 +103,7 @@ def _block_of(scop: Scop, tree: Node, event: Statement) -> isl.Map | None:
     loops: list[Loop] = [
         loop for loop in loops_around(tree, event.name) if loop.kind is LoopKind.BLOCK
     ]
-    if len(loops) != 1 or loops[0].axis or not loops[0].has_one_turn:
+    if len(loops) != 1 or loops[0].axis or not loops[0].has_one_iteration:
         return None
     return values_of(scop, event.name, loops)
 

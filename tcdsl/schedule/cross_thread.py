@@ -201,5 +201,5 @@ def _later_in(ring: Ring, elements: isl.Space) -> isl.Map:
 def may_repeat(loop: Loop) -> bool:
     """Return whether one thread may run several iterations of *loop*."""
     if loop.kind in MAPPED:
-        return not loop.has_one_turn
+        return not loop.has_one_iteration
     return loop.extent is None or loop.extent > 1

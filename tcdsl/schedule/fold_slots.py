@@ -160,7 +160,7 @@ def _why_not_once(
     path = mapped.paths[fold.name]
     if any(loop.kind is LoopKind.LAST for loop in path):
         return f"one of the blocks runs {fold.name}"
-    if any(not loop.has_one_turn for loop in path if loop.kind in MAPPED):
+    if any(not loop.has_one_iteration for loop in path if loop.kind in MAPPED):
         return f"blocks or threads run {fold.name} in turns"
     blocks = [loop for loop in path if loop.kind is LoopKind.BLOCK]
     others = [loop for loop in path if loop.kind not in MAPPED and loop is not lanes]

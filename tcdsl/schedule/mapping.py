@@ -236,7 +236,11 @@ def why_not_mapped(mapped: Mapped) -> str | None:
                 return f"the {kind} loops of an axis are not equally wide"
         for loop in path:
             is_mapped = loop.kind in MAPPED
-            if is_mapped and loop.has_one_turn and not _has_enough(mapped.scop.by_name[name], loop):
+            if (
+                is_mapped
+                and loop.has_one_iteration
+                and not _has_enough(mapped.scop.by_name[name], loop)
+            ):
                 return f"{loop.name} has more iterations of {name} than it says"
         statement = mapped.scop.by_name[name]
         is_of_blocks = statement.kind is Kind.FOLD and mapped.fold_axes(statement) == (RANK,)

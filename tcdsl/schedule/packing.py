@@ -44,7 +44,7 @@ def why_not_packed(kernels: Sequence[Mapped]) -> str | None:
         return reason
     for mapped in kernels:
         blocks = [loop for loop in loops_of(mapped.tree) if loop.kind is LoopKind.BLOCK]
-        if not all(loop.has_one_turn for loop in blocks):
+        if not all(loop.has_one_iteration for loop in blocks):
             return "a block has several iterations"
     if grid_of(_grids(kernels)) is None:
         return "no axis of the grid has so many blocks"

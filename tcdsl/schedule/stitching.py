@@ -70,7 +70,7 @@ def stitch(tree: Node, follower: Node, name: str) -> Node | None:
         return sequence([tree, follower])
     if len(kept) >= len(around) or any(map(_is_apart, around, kept)):
         return None
-    if not all(loop.has_one_turn for loop in around):
+    if not all(loop.has_one_iteration for loop in around):
         return None
     if prod(loop.width for loop in kept) > MAX_TICKETS:
         return None
@@ -130,7 +130,7 @@ def why_not_stitched(mapped: Mapped) -> str | None:
     (last,) = lasts
     for name, path in mapped.paths.items():
         blocks = [loop for loop in path if loop.kind is LoopKind.BLOCK]
-        if not all(loop.has_one_turn for loop in blocks):
+        if not all(loop.has_one_iteration for loop in blocks):
             return f"a block runs several iterations of a loop around {name}"
         if last in path and path[len(blocks)] is not last:
             return f"not every thread comes to the last block's loop {last.name}"

@@ -55,7 +55,7 @@ def _is_together(loop: Loop) -> bool:
     Below a loop over threads they do if each has one turn: a guard moves to what is around the
     barrier.
     """
-    return loop.kind is not LoopKind.THREAD or loop.has_one_turn
+    return loop.kind is not LoopKind.THREAD or loop.has_one_iteration
 
 
 def synchronise(

@@ -45,7 +45,7 @@ def default_code(problem: Problem, schedule: Schedule) -> Code:
     """Return what is chosen of the code of *schedule* where nothing is asked for."""
     if not isinstance(problem.machine, Chip):
         return Code()
-    prefetch_bytes = bytes_ahead(problem.gpu) if schedule.turns else 0
+    prefetch_bytes = bytes_ahead(problem.gpu) if schedule.persistent else 0
     registers = _thread_registers(schedule, problem.gpu)
     resident, rows = (
         schedule.resident_blocks or _blocks_of_wave(problem, schedule),

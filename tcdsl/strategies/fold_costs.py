@@ -47,7 +47,7 @@ def folds_of(problem: Problem, schedule: Schedule) -> Folds:
             continue
         is_narrow = axes == [0] and widths[name] <= WARP
         calls = _calls(problem, schedule, name, is_narrow=is_narrow)
-        is_counted = RANK in axes and bool(schedule.turns)
+        is_counted = RANK in axes and bool(schedule.persistent)
         has_barrier = widest > WARP and not is_narrow and axes != [RANK] and not is_counted
         over_blocks += calls if has_barrier else 0
         over_clusters += calls if RANK in axes else 0
@@ -83,7 +83,7 @@ def _results_of_thread(problem: Problem, schedule: Schedule, name: str) -> Itera
     """
     shape = problem.shapes[name]
     shared = {axis[name] for axis in problem.parallel}
-    for piece in schedule.remaining[name][len(schedule.turns) :]:
+    for piece in schedule.remaining[name][len(schedule.persistent) :]:
         dim = piece.coordinate.position
         if dim not in shared and shape.roles[dim] is Role.PARALLEL:
             yield piece

@@ -77,7 +77,7 @@ def in_turns(scop: Scop, schedule: Schedule, name: str, per_block: int) -> Sched
     outer = list(schedule.outer)
     outer[number] = OuterLoop(pieces, loop.kind)
     turns = (remaining[name][0],)
-    return replace(schedule, outer=tuple(outer), remaining=remaining, turns=turns, layout=None)
+    return replace(schedule, outer=tuple(outer), remaining=remaining, persistent=turns, layout=None)
 
 
 def _shared_by_fewer(piece: Piece, per_block: int) -> Piece:
@@ -133,7 +133,7 @@ def tiles_in_turn(scop: Scop, schedule: Schedule, name: str) -> int:
 
 
 def _turned(scop: Scop, schedule: Schedule, name: str) -> int | None:
-    if schedule.turns:
+    if schedule.persistent:
         return None
     chunks = {p.index for found in schedule.partials.values() for p in found if not p.is_lane}
     own = private_indices(scop.by_name[name])

@@ -55,7 +55,7 @@ def _ahead(scop: Scop, schedule: Schedule) -> list[str]:
     Nothing of their addresses depends on the fold: copied before it, they arrive meanwhile.
     """
     is_folded = any(p.is_lane for partials in schedule.partials.values() for p in partials)
-    if not is_folded or not schedule.private or schedule.turns:
+    if not is_folded or not schedule.private or schedule.persistent:
         return []
     found = []
     for name in schedule.private:
@@ -147,7 +147,9 @@ def _around(schedule: Schedule, name: str) -> tuple[Coordinate, ...]:
 
     A loop over blocks of turns tells nothing that the turns do not.
     """
-    turns = [piece.coordinate.position for piece in schedule.remaining[name][: len(schedule.turns)]]
+    turns = [
+        piece.coordinate.position for piece in schedule.remaining[name][: len(schedule.persistent)]
+    ]
     outer = (loop.pieces[name].coordinate for loop in schedule.outer)
     return (*(c for c in outer if c.position not in turns), *map(Coordinate, turns))
 
@@ -156,7 +158,7 @@ def _loops_of_copy(
     schedule: Schedule, reader: str, cached: Cached
 ) -> tuple[tuple[OuterLoop, ...], tuple[Piece, ...]]:
     """Return the outer loops with the copy, and its turns: where those of *reader* are."""
-    turns = schedule.remaining[reader][: len(schedule.turns)]
+    turns = schedule.remaining[reader][: len(schedule.persistent)]
     first = len(cached.outer) - len(turns)
     at = {turn.coordinate.position: cached.outer[first + n] for n, turn in enumerate(turns)}
     free = iter(cached.outer[:first])

@@ -248,7 +248,7 @@ class Schedule:
     resident: tuple[str, ...] = ()  # arrays of which each thread keeps its part (residence.py)
     # Loops of a block, the first of what remains of all but the sums over them: what is resident is
     # so for one iteration of these.
-    turns: tuple[Piece, ...] = ()
+    persistent: tuple[Piece, ...] = ()
     resident_blocks: int = 0  # of a multiprocessor, to be there at once; 0: as many as may
     is_staged: bool = False  # the arguments among them in shared memory, not in registers
     staged: tuple[str, ...] = ()  # the copies there
@@ -284,8 +284,8 @@ def nested(scop: Scop, schedule: Schedule, nester: Nester) -> Node:
     Sums over the turns are initialised before these, and folded after: these are as wide as they
     are, whatever the rows' type.
     """
-    n_turns = len(schedule.turns)
-    parts = [turn.part for turn in schedule.turns]
+    n_turns = len(schedule.persistent)
+    parts = [turn.part for turn in schedule.persistent]
     behind = _behind(schedule, nester)
     late = [name for name in schedule.members if name in behind and _is_within(schedule, name)]
     before, inside, after = list[str](), list[str](), list[str]()
@@ -300,7 +300,7 @@ def nested(scop: Scop, schedule: Schedule, nester: Nester) -> Node:
             after.append(name)
     tree = nester.nest(inside, {name: schedule.remaining[name][n_turns:] for name in inside})
     tree = _in_threads(schedule, nester, inside, tree)
-    for depth, turn in reversed(list(enumerate(schedule.turns))):
+    for depth, turn in reversed(list(enumerate(schedule.persistent))):
         heads = {name: schedule.remaining[name][depth] for name in inside}
         tree = nester.loop(heads, turn.kind or LoopKind.SERIAL, tree)
     narrowed = {name: _narrowed(scop, name, schedule.remaining[name]) for name in after}

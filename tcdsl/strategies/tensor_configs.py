@@ -241,7 +241,7 @@ def _swath_in_turn(each: Sequence[Problem], config: TensorConfig) -> int:
     return swath if swath >= SWATH_FROM_MEMORY or holds_columns(each) else 0
 
 
-def turns_of(problem: Problem, config: TensorConfig) -> int:
+def tiles_of_block(problem: Problem, config: TensorConfig) -> int:
     """Return how many tiles a block has, at most."""
     return -(-_tiles_along(problem, config)[0] // config.swath) if config.is_persistent else 1
 

@@ -190,7 +190,7 @@ def _missing(problem: Problem, schedule: Schedule, grid: Grid, loaded: list[Traf
 
 def _is_prefetched(problem: Problem, schedule: Schedule, blocks: int) -> bool:
     """Return whether blocks ask the cache for the row after the one that they compute with."""
-    if not schedule.turns or schedule.private:
+    if not schedule.persistent or schedule.private:
         return False
     row = (
         sum(t.footprint_bytes for t in traffic_of(problem) if t.is_read) / blocks / _turns(schedule)
@@ -303,7 +303,7 @@ def _padding(schedule: Schedule, problem: Problem) -> float:
 
 def _turns(schedule: Schedule) -> int:
     """Return how many rows a block takes one after another, with the same registers."""
-    return prod(piece.extent for piece in schedule.turns if piece.kind is not LoopKind.BLOCK)
+    return prod(piece.extent for piece in schedule.persistent if piece.kind is not LoopKind.BLOCK)
 
 
 def _unrolled(schedule: Schedule, name: str) -> int:
@@ -397,7 +397,7 @@ def _chain(problem: Problem, schedule: Schedule, grid: Grid, rounds: float) -> C
     loaded = (t for t in traffic_of(problem) if t.is_read and t.array not in schedule.resident)
     again = max((t.passes - 1 for t in loaded), default=0)
     copied = STAGED_CYCLES if schedule.is_staged else 0.0
-    barriers = (IN_TURNS if schedule.turns else 2.0) if grid.cluster > 1 else 0.0
+    barriers = (IN_TURNS if schedule.persistent else 2.0) if grid.cluster > 1 else 0.0
     later = max(0, ceil(grid.threads / WARP) - problem.gpu.schedulers_per_multiprocessor)
     return Chain(
         l2_loads=again * ceil(rounds),
@@ -425,9 +425,9 @@ def _chain_of_turns(problem: Problem, schedule: Schedule, grid: Grid, once: Chai
     Without folds a thread has the loads of several turns on their way.  Its updates of floats in
     shared memory wait for one another too.
     """
-    if not schedule.private or not schedule.turns:
+    if not schedule.private or not schedule.persistent:
         return once
-    turns, loads = prod(turn.extent for turn in schedule.turns), once.dram_loads
+    turns, loads = prod(turn.extent for turn in schedule.persistent), once.dram_loads
     if not _is_folded(schedule):  # else in_flight_bytes are of one turn
         turns = ceil(turns / MOST_IN_FLIGHT)
         loads = max(loads, float(turns))

@@ -97,8 +97,8 @@ class ClusterCase:
         if self.is_numbered:
             begin, end = (f"tc_cluster_{call}<{ROUNDS}>();" for call in ("begin", "end"))
             rounds = [
-                ("{", f"  const int round = {turn};", *one_round(f", {turn}"))
-                for turn in range(ROUNDS)
+                ("{", f"  const int round = {iteration};", *one_round(f", {iteration}"))
+                for iteration in range(ROUNDS)
             ]
             return "\n".join((begin, thread, *(line for lines in rounds for line in lines), end))
         head = f"for (int round = 0; round < {self.rounds}; round++) {{"
@@ -125,7 +125,7 @@ class ClusterCase:
         given = by_column[:, :: self.tx * self.ty] if self.way == "c" else by_column
         folded = UFUNCS[self.op].reduce(given, axis=1, dtype=values.dtype, keepdims=True)
         whole = np.broadcast_to(folded, by_column.shape).reshape(values.shape)
-        return np.stack([np.roll(whole, -turn, axis=0) for turn in range(self.rounds)])
+        return np.stack([np.roll(whole, -iteration, axis=0) for iteration in range(self.rounds)])
 
 
 def check_folds(run: Run, cases: list[ClusterCase]) -> None:

@@ -100,27 +100,27 @@ class FoldCase:
 
     def body(self, number: int) -> str:
         type_, threads = CUDA_TYPES[self.dtype], self.threads
-        value = f"v{number}[(thread + turn) % {threads}]"
+        value = f"v{number}[(thread + iteration) % {threads}]"
         if self.lanes:
             type_ = f"tc_vec<{type_}, {self.lanes}>"
-            place = f"(thread + turn) % {threads} * {self.lanes}"
+            place = f"(thread + iteration) % {threads} * {self.lanes}"
             value = f"tc_vload<{self.lanes}>(v{number} + {place})"
         lines = [
             f"const int thread = threadIdx.x + {self.tx} * threadIdx.y;",
-            "int turn = 0;",
+            "int iteration = 0;",
             f"for (int round = 0; round < {ROUNDS}; round++) {{",
         ]
         for site, way in enumerate(WAYS):
             site_text = f", {site}" if self.is_site else ""
             call = f"tc_fold_{way}<tc_op_{self.op}_{self.dtype}, {self.tx}, {self.ty}{site_text}>"
-            place = f"turn * {threads} + thread"
+            place = f"iteration * {threads} + thread"
             lines.append(f"  const {type_} value_{way} = {value};")
             lines.append(f"  const {type_} folded_{way} = {call}(value_{way});")
             if self.lanes:
                 lines.append(f"  tc_vstore(r{number} + ({place}) * {self.lanes}, folded_{way});")
             else:
                 lines.append(f"  r{number}[{place}] = folded_{way};")
-            lines += ["  turn++;"] + (["  __syncthreads();"] if self.is_site else [])
+            lines += ["  iteration++;"] + (["  __syncthreads();"] if self.is_site else [])
         return "\n".join([*lines, "}"])
 
     def launch(self, number: int) -> Launch:
@@ -148,12 +148,12 @@ class FoldCase:
         return values
 
     def expected(self, values: Array) -> Array:
-        """Return [turn, thread, lane]."""
+        """Return [iteration, thread, lane]."""
         ufunc, dtype = UFUNCS[self.op], values.dtype
         results = []
-        for turn in range(ROUNDS * len(WAYS)):
-            grid = np.roll(values, -turn, axis=0).reshape(self.ty, self.tx, -1)
-            axes = {"x": (1,), "y": (0,), "xy": (0, 1)}[WAYS[turn % len(WAYS)]]
+        for iteration in range(ROUNDS * len(WAYS)):
+            grid = np.roll(values, -iteration, axis=0).reshape(self.ty, self.tx, -1)
+            axes = {"x": (1,), "y": (0,), "xy": (0, 1)}[WAYS[iteration % len(WAYS)]]
             # A ufunc reduces one axis at a time, in its own type only if told.
             folded = grid
             for axis in axes:
@@ -236,9 +236,9 @@ class ArgCase:
 
     def body(self, number: int) -> str:
         lines = [f"const int thread = threadIdx.x + {self.tx} * threadIdx.y;"]
-        for turn, way in enumerate(WAYS):
+        for iteration, way in enumerate(WAYS):
             call = f"tc_argfold_{way}<tc_better_{self.op}_{self.dtype}, {self.tx}, {self.ty}>"
-            place = f"{turn * self.threads} + thread"
+            place = f"{iteration * self.threads} + thread"
             lines += [
                 f"const auto best_{way} = {call}(v{number}[thread], i{number}[thread]);",
                 f"r{number}[{place}] = best_{way}.value;",

@@ -14,7 +14,7 @@ from tcdsl.codegen.ast.text import text
 from tcdsl.codegen.c import printer as c_printer
 from tcdsl.codegen.cuda import sums as cuda_sums
 from tcdsl.codegen.passes.blocked_sums import Policy
-from tcdsl.codegen.passes.turns import last_of
+from tcdsl.codegen.passes.iterations import last_of
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tests.codegen.written import code
@@ -55,7 +55,7 @@ def source(program: str, target: str, *shapes: tuple[int, ...], kind: str = "flo
     return str(tcdsl.define(program)["f"].compile(*specs, target=target).source)
 
 
-def test_a_gpu_sums_lanes_then_turns_then_blocks() -> None:
+def test_a_gpu_sums_lanes_then_iterations_then_blocks() -> None:
     found = source(TOTAL, "emulate", (1 << 28,))
     outer, *lanes = re.findall(r"const float (w_sum\d+) = u0_y_part1;", found)
     back = [found.index(f"u0_y_part1 = ({name} + u0_y_part1);") for name in (*lanes, outer)]
@@ -81,7 +81,7 @@ CASES = [
 
 @pytest.mark.slow
 def test_in_many_blocks_on_the_cpu(check_all: CheckAll, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of three and of nine turns, so that loops of every length have several levels."""
+    """Blocks of three and of nine iterations, so that loops of every length have several levels."""
     monkeypatch.setattr(c_printer, "_SUM_BLOCK", 3)
     monkeypatch.setattr(c_printer, "_MOST_BLOCKS", 3)
     check_all(CASES)
@@ -93,7 +93,9 @@ def test_in_many_blocks_on_the_cpu(check_all: CheckAll, monkeypatch: pytest.Monk
 def test_in_many_blocks_on_a_gpu(
     check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch, small_chip: Chip
 ) -> None:
-    monkeypatch.setattr(cuda_sums, "Policy", lambda turns, _, *most: Policy(turns, 3, *most))
+    monkeypatch.setattr(
+        cuda_sums, "Policy", lambda iterations, _, *most: Policy(iterations, 3, *most)
+    )
     monkeypatch.setattr(cuda_sums, "_MOST_BLOCKS", 3)
     monkeypatch.setattr(cuda_sums, "_LONG_SUMS", (8, 8))
     check_emulated(CASES, gpu=small_chip)

@@ -85,8 +85,8 @@ PROGRAMS: dict[str, tuple[str, list[Any]]] = {
         "def f(float(L,K) A, float(K,N) B, int32(M) I) -> (C) { C(m,n) +=! A(I(m),k) * B(k,n) }",
         [(9, 48), (48, 96), np.arange(96, dtype=np.int32) * 5 % 9],
     ),
-    # several turns of a thread, each with a register of its own
-    "turns": (
+    # several iterations of a thread, each with a register of its own
+    "iterations": (
         """def f(float(M,D) x) -> (y) {
             m(i) max=! x(i,j)
             e(i,j) = exp(x(i,j) - m(i))
@@ -95,7 +95,7 @@ PROGRAMS: dict[str, tuple[str, list[Any]]] = {
         }""",
         [(2, 700)],
     ),
-    "turns, and one element left": (
+    "iterations, and one element left": (
         """def f(float(M,D) x, float(D) b) -> (y) {
             e(i,j) = x(i,j) * 2.0 + b(j)
             s(i) +=! e(i,j)
@@ -159,7 +159,7 @@ PROGRAMS: dict[str, tuple[str, list[Any]]] = {
         "def f(float(M,D) x, float(M) y) -> (y) { y(i) += x(i,j) }",
         [(3, 300), (3,)],
     ),
-    # loops over threads that begin late, with one turn and with several
+    # loops over threads that begin late, with one iteration and with several
     "triangle": (
         """def f(float(N,N) x) -> (z) {
             z(i,j) = 0.0 where i in 0:N, j in 0:N
@@ -170,7 +170,7 @@ PROGRAMS: dict[str, tuple[str, list[Any]]] = {
     "sums of a triangle": (
         "def f(float(N,N) x) -> (y) { y(i) +=! x(i,j) where i in 0:N, j in i:N }", [(37, 37)],
     ),
-    "sums of a triangle, in turns": (
+    "sums of a triangle, in iterations": (
         "def f(float(N,N) x) -> (y) { y(i) +=! x(i,j) where i in 0:N, j in i:N }", [(531, 531)],
     ),
     "lower triangle": (
@@ -201,7 +201,7 @@ PROGRAMS: dict[str, tuple[str, list[Any]]] = {
     ),
     # loops beside a fold that all threads run, those past the last column too
     "columns, and idle threads": ("def f(float(M,N) x) -> (y) { y(j) +=! x(i,j) }", [(100, 37)]),
-    # unrolled turns, the last of which few threads have
+    # unrolled iterations, the last of which few threads have
     "one sum": ("def f(float(N) x) -> (y) { y +=! x(i) }", [(1031,)]),
     # temporaries of which one kernel reads the first and writes the second, other elements of it
     "reversed twice": (

@@ -23,11 +23,11 @@ def test_what_is_promised_fits(row: KeptRow, length: int, others: int) -> None:
     share = share_of(H200, own)
     if share is None:
         return
-    assert share.threads % 32 == 0 and share.threads * share.turns >= own.groups
-    assert share.threads * (share.turns - 1) < own.groups, "no thread idles in all turns"
+    assert share.threads % 32 == 0 and share.threads * share.items >= own.groups
+    assert share.threads * (share.items - 1) < own.groups, "no thread idles in all turns"
     assert share.resident_blocks >= 2
     # In pairs at most: values of a half type that are kept as they were loaded.
-    values = share.turns * own.vector / (2 if own.as_loaded else 1)
+    values = share.items * own.vector / (2 if own.as_loaded else 1)
     assert share.threads * share.resident_blocks * values <= H200.registers_per_multiprocessor
 
 

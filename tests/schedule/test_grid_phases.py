@@ -126,7 +126,7 @@ def test_a_loop_over_blocks_is_split_along_two_axes(
     outer = with_grid(tree, (4, 6, 1))
     assert isinstance(outer, Loop) and isinstance(outer.body, Loop)
     assert (outer.axis, outer.width, outer.extent) == (0, 4, 21)
-    assert (outer.body.axis, outer.body.width, outer.body.has_one_turn) == (1, 6, True)
+    assert (outer.body.axis, outer.body.width, outer.body.has_one_iteration) == (1, 6, True)
     domain = scop.by_name["S0"].domain
     assert iterations_of(domain, outer.coordinates["S0"]) == (0, 20)
     assert iterations_of(domain, outer.body.coordinates["S0"]) == (0, 5)

@@ -94,7 +94,7 @@ def test_rows_in_turn_wait_for_one_another_with_copies_in_memory_too() -> None:
     source = "def f(float(M,N) x) -> (s, y) { s(m) +=! x(m,n)  y(n) +=! x(m,n) * s(m) }"
     (problem,) = problems_of(source, [(65536, 1024)])
     chosen = (c for c in catalogue.choices(problem) if c.template.name == "row_column")
-    schedule = next(s for c in chosen if (s := c.schedule(problem)).turns)
+    schedule = next(s for c in chosen if (s := c.schedule(problem)).persistent)
     with_copies = replace(schedule, private={"S0": ()}, is_summed=True)
     one, other = (least_work_of(problem, s).chain.cycles for s in (schedule, with_copies))
     assert one == other > 0
@@ -104,7 +104,7 @@ def in_turn(source: str) -> Work:
     """Return what the kernel of rows and columns of *source* costs, one row after another."""
     (problem,) = problems_of(source, [(65536, 1024)])
     chosen = (c for c in catalogue.choices(problem) if c.template.name == "row_column")
-    schedule = next(schedule for c in chosen if (schedule := c.schedule(problem)).turns)
+    schedule = next(schedule for c in chosen if (schedule := c.schedule(problem)).persistent)
     return least_work_of(problem, schedule)
 
 

@@ -49,8 +49,8 @@ from tcdsl.codegen.c.thread_bodies import ThreadBody, with_thread_bodies
 from tcdsl.codegen.device.c import FUNCTIONS, header_text, parts_for
 from tcdsl.codegen.names import Names
 from tcdsl.codegen.passes.blocked_sums import BlockedSums, Blocks, Policy, set_aside
+from tcdsl.codegen.passes.iterations import last_of
 from tcdsl.codegen.passes.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
-from tcdsl.codegen.passes.turns import last_of
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.matrix_products import MatrixProduct
 from tcdsl.errors import INTERNAL
@@ -254,7 +254,7 @@ class _KernelPrinter:
         pragma = self._pragma(mark, node) if mark is not None else ""
         last = last_of(node)
         blocks = self.sums.of(node, mark) if mark is not None and last is not None else None
-        if mark is None or last is None or blocks is None or not blocks.turns:
+        if mark is None or last is None or blocks is None or not blocks.iterations:
             collapsed = self._collapsed(mark, node)
             was_in_parallel = self.is_in_parallel
             self.is_in_parallel |= mark is not None and mark.kind is LoopKind.PARALLEL
@@ -320,7 +320,7 @@ class _KernelPrinter:
         assert node.step is not None
         first, step = node.init, int(text(node.step))
         around: list[tuple[For, list[Node]]] = []
-        for size in reversed(blocks.turns):
+        for size in reversed(blocks.iterations):
             block, end, stride = f"w_block{self.n_blocks}", f"w_last{self.n_blocks}", step * size
             limit = call("min", last, binary(block, "+", stride - 1))
             before: list[Node] = [constant(_INDEX, end, limit)]

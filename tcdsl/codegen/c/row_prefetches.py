@@ -28,7 +28,7 @@ from tcdsl.codegen.ast.nodes import (
 from tcdsl.codegen.ast.walk import of_statement
 from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.statements import Context, StatementPrinter
-from tcdsl.codegen.passes.turns import last_of
+from tcdsl.codegen.passes.iterations import last_of
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.lang.comprehension import Binary, Expr, Load, Select, children
 from tcdsl.lang.ranges.reads import index_names

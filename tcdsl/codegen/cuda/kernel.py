@@ -53,7 +53,7 @@ AXES = "xyz"
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class UnrolledLoop:
     """An unrolled loop: iteration ``step * variable + ...`` of *loop*, *count* values in all."""
 
     variable: str
@@ -108,10 +108,10 @@ class KernelText:
         self.n_folds = 0
         self.n_predicates = 0
         self.n_ranges = 0
-        self.n_turns = 0
+        self.n_counted = 0
         self.n_vectors = 0
         self.n_lanes = 0
-        self.turns: list[Turn] = []  # of the unrolled loops around
+        self.unrolled: list[UnrolledLoop] = []  # of the unrolled loops around
         self.exchange: Exchange | None = None  # of pairs, in the loop around
         self.around: Ahead | None = None  # the unrolled loop around that
         self.n_early = 0

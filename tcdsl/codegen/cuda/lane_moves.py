@@ -143,10 +143,10 @@ class LaneMoves:
             is_taken = row.stored if vector.is_stored else row.loaded
             return None if is_taken or c_type(array.dtype) != row.type_ else row
         runs = runs_of(self.text.row_bytes, array.dtype.size_bytes, around.count)
-        turns = {turn.variable: turn.loop for turn in self.text.turns}
+        iterations = {iteration.variable: iteration.loop for iteration in self.text.unrolled}
         wanted = {exchange.variable: (RUN, QUAD), around.variable: (RUN * QUAD, around.count)}
         is_along = all(
-            turns[name].coordinates[vector.statement] == replace(own, div=div, mod=mod)
+            iterations[name].coordinates[vector.statement] == replace(own, div=div, mod=mod)
             for name, (div, mod) in wanted.items()
         )
         if not runs or not self.text.lane_variable or not is_along:

@@ -49,7 +49,7 @@ from tcdsl.codegen.cuda.exchanges import (
     is_straight,
 )
 from tcdsl.codegen.cuda.folds import is_block_collective
-from tcdsl.codegen.cuda.kernel import KernelText, Turn
+from tcdsl.codegen.cuda.kernel import KernelText, UnrolledLoop
 from tcdsl.codegen.cuda.lane_accesses import vectors_of
 from tcdsl.codegen.cuda.lane_moves import LaneMoves
 from tcdsl.codegen.cuda.lane_statements import copied_vector, fold_of_lanes, is_pure
@@ -65,10 +65,10 @@ from tcdsl.codegen.cuda.leaves import LeafPrinter
 from tcdsl.codegen.cuda.spans import guard_of_last
 from tcdsl.codegen.cuda.statements import Vectors
 from tcdsl.codegen.cuda.vectors import (
+    iterations_without,
     may_be_parted,
-    turns_without,
 )
-from tcdsl.codegen.passes.turns import covers, lanes_of, step_guard
+from tcdsl.codegen.passes.iterations import covers, lanes_of, step_guard
 from tcdsl.lang.comprehension import Expr, Select, walk
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
 from tcdsl.poly.scop import Kind
@@ -107,12 +107,12 @@ class LanesPrinter:
             exchange.is_prefix = node.init == ZERO and not step_guard(node)
         elif not active and self._is_around_exchange(node) and not step_guard(node):
             ahead = Ahead(variable, loop.extent, tuple(guards))
-        self.text.turns.append(Turn(variable, loop, 1, loop.extent))
+        self.text.unrolled.append(UnrolledLoop(variable, loop, 1, loop.extent))
         outside = self.text.exchange, self.text.around
         self.text.exchange, self.text.around = exchange, ahead
         body = self.text.guarded_body(node, loop, guards, active)
         self.text.exchange, self.text.around = outside
-        self.text.turns.pop()
+        self.text.unrolled.pop()
         if ahead is not None and ahead.row is not None:
             body = tuple(ahead.row.around(body))
         whole = for_each(variable, loop.extent, body)
@@ -316,23 +316,25 @@ class LanesPrinter:
     ) -> tuple[list[Node], Lanes]:
         """Return which lanes are there, and the declaration of that, unless all of them are.
 
-        It says of which turns of unrolled loops they all are, which compilers do not find out.
+        It says of which iterations of unrolled loops they all are, which compilers do not find out.
         """
         width = loop.extent or 0
         if bounds == (ZERO, code(width - 1)):
             return [], Lanes()
         first, last = f"w_from{self.text.n_lanes}", f"w_to{self.text.n_lanes}"
         self.text.n_lanes += 1
-        turns_around = () if may_be_parted(self.text.mapped, loop) else self.text.turns
+        unrolled_around = () if may_be_parted(self.text.mapped, loop) else self.text.unrolled
         values = []
         for bound, lane in ((bounds[0], 0), (bounds[1], width - 1)):
             outside: list[Code] = []
-            for turn in turns_around if number(bound) != lane else ():
-                found = turns_without(self.text.mapped, loop, lane, turn.loop, turn.step)
+            for iteration in unrolled_around if number(bound) != lane else ():
+                found = iterations_without(
+                    self.text.mapped, loop, lane, iteration.loop, iteration.step
+                )
                 if found is not None and found.start > 0:
-                    outside.append(binary(turn.variable, "<", found.start))
-                if found is not None and found.stop < turn.count:
-                    outside.append(binary(turn.variable, ">=", found.stop))
+                    outside.append(binary(iteration.variable, "<", found.start))
+                if found is not None and found.stop < iteration.count:
+                    outside.append(binary(iteration.variable, ">=", found.stop))
             is_outside = paren(chain("||", outside)) if outside else None
             values.append(bound if is_outside is None else choice(is_outside, lane, bound))
         variables = tuple(map(Variable, (first, last), values))

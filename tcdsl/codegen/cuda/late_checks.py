@@ -31,7 +31,7 @@ def late_checks(
     :arg local: arrays that may be gone by then.
     """
     is_iterated = loop.kind is LoopKind.SERIAL or (
-        loop.kind is LoopKind.THREAD and not loop.has_one_turn
+        loop.kind is LoopKind.THREAD and not loop.has_one_iteration
     )
     first = number(node.init)
     if not is_iterated or first is None or first < 0:

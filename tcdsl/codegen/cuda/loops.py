@@ -34,6 +34,7 @@ from tcdsl.codegen.ast.opened_loops import is_without_loop, unopened_loops
 from tcdsl.codegen.ast.walk import names, of_statement
 from tcdsl.codegen.c.statements import constant
 from tcdsl.codegen.cuda.boxes import box_copies
+from tcdsl.codegen.cuda.iterations import IterationsPrinter
 from tcdsl.codegen.cuda.kernel import AXES, KernelText
 from tcdsl.codegen.cuda.lanes import LanesPrinter
 from tcdsl.codegen.cuda.late_checks import late_checks
@@ -42,7 +43,6 @@ from tcdsl.codegen.cuda.products import fragment_of, is_whole, product
 from tcdsl.codegen.cuda.spans import Span
 from tcdsl.codegen.cuda.statements import thread_index
 from tcdsl.codegen.cuda.sums import SumsPrinter
-from tcdsl.codegen.cuda.turns import TurnsPrinter
 from tcdsl.codegen.passes.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
 from tcdsl.errors import INTERNAL
 from tcdsl.lang.comprehension import Expr
@@ -59,8 +59,8 @@ class LoopPrinter:
         self.text = text
         self.leaves = LeafPrinter(text)
         self.lanes = LanesPrinter(text, self.leaves)
-        self.turns = TurnsPrinter(text)
-        self.blocks = SumsPrinter(text, self.lanes, self.turns)
+        self.iterations = IterationsPrinter(text)
+        self.blocks = SumsPrinter(text, self.lanes, self.iterations)
         text.nodes = self.nodes
 
     def tree(self, ast: loop_ast.AstNode) -> list[Node]:
@@ -239,9 +239,9 @@ class LoopPrinter:
         return self.text.of_threads | own if differs else self.text.of_threads - own
 
     def _spans(self, node: loop_ast.For, loop: Loop) -> Mapping[str, Span]:
-        """Return the values of the variables in the body of *node*, where one turn has them all."""
+        """Return values of variables in the body of *node*, where one iteration has them all."""
         around = {name: span for name, span in self.text.spans.items() if name != node.variable}
-        if loop.kind in MAPPED and loop.has_one_turn and self.text.has_many(loop):
+        if loop.kind in MAPPED and loop.has_one_iteration and self.text.has_many(loop):
             around[node.variable] = 0, loop.width - 1
         return around
 
@@ -271,12 +271,12 @@ class LoopPrinter:
         before, bounded = ([], None) if found is None else self._bounded(node, found, active)
         node = bounded or node
         blocks = None if self.text.has_collective(node.body) else self.sums.of(node, loop)
-        if bounded is not None and blocks is not None and blocks.turns:
+        if bounded is not None and blocks is not None and blocks.iterations:
             # Most ranges are short: what their blocks take would be more than what they add.
             width = loop.width if loop.kind in MAPPED and self.text.has_many(loop) else 1
             assert isinstance(node.init, Name)
             length = binary(f"{node.init.text}_end", "-", node.init)
-            batches = self.turns.in_batches(node, loop, active)
+            batches = self.iterations.in_batches(node, loop, active)
             short = self._whole_loop(node, loop, active) if batches is None else batches
             long = self.blocks.in_blocks(node, loop, blocks, active)
             assert long is not None
@@ -284,7 +284,7 @@ class LoopPrinter:
             return [*before, If(is_short, tuple(short), tuple(long))]
         whole = None if blocks is None else self.blocks.in_blocks(node, loop, blocks, active)
         if whole is None and bounded is not None:
-            whole = self.turns.in_batches(node, loop, active)
+            whole = self.iterations.in_batches(node, loop, active)
         if whole is None:
             whole = self._whole_loop(node, loop, active)
         return [*before, *whole]
@@ -292,11 +292,11 @@ class LoopPrinter:
     def _whole_loop(self, node: loop_ast.For, loop: Loop, active: Sequence[Code]) -> list[Node]:
         """Return *node*, its sums not in blocks."""
         if loop.kind in MAPPED:
-            return self.turns.mapped_loop(node, loop, active)
+            return self.iterations.mapped_loop(node, loop, active)
         if loop.kind in (LoopKind.UNROLL, LoopKind.LANES):
             return self.lanes.lanes_or_unrolled(node, loop, active)
         ahead = self._prefetches(node, loop)
-        return [self.turns.plain_loop(node, (*ahead, *self.text.body(node, loop, active)))]
+        return [self.iterations.plain_loop(node, (*ahead, *self.text.body(node, loop, active)))]
 
     def _bounded(
         self, node: loop_ast.For, found: LoadedBounds, active: Sequence[Code]

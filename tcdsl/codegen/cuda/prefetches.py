@@ -55,7 +55,7 @@ def prefetches_of(
         return {}
     around, below = _below_blocks(mapped.tree)
     serial = [n for n in below if isinstance(n, Loop) and n.kind is LoopKind.SERIAL]
-    if not all(loop.has_one_turn for loop in around):
+    if not all(loop.has_one_iteration for loop in around):
         return {}
     found = {
         loop.name: [

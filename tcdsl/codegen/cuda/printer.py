@@ -16,7 +16,7 @@ From the whole to its parts: each has those that it prints by, and all have the 
     overlap       which kernels begin before others have ended
     loops         sequences, guards, last blocks, and which of these a loop is
     sums            loops whose sums are cut into blocks
-    turns           loops over blocks and threads
+    iterations           loops over blocks and threads
     lanes           short loops: unrolled, folded at once, vectors
     leaves        the guards and indices of a statement
     statements    the statement

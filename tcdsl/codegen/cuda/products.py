@@ -17,7 +17,7 @@ from tcdsl.codegen.ast.build import ZERO, simplified, substituted, template
 from tcdsl.codegen.ast.nodes import Code, Evaluate, Name
 from tcdsl.codegen.c.expressions import suffix
 from tcdsl.codegen.cuda.statements import CudaStatementPrinter
-from tcdsl.codegen.passes.turns import covers
+from tcdsl.codegen.passes.iterations import covers
 from tcdsl.costmodel.chip import WARP
 from tcdsl.errors import INTERNAL
 from tcdsl.lang.comprehension import Expr, Index, walk

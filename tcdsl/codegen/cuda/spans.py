@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import binary, number
 from tcdsl.codegen.ast.nodes import Binary, Call, Code, Literal, Name, Paren, Unary
-from tcdsl.codegen.passes.turns import last_of
+from tcdsl.codegen.passes.iterations import last_of
 
 Span = tuple[int, int]  # the least and the greatest value
 

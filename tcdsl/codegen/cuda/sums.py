@@ -7,7 +7,7 @@
                                              s = aside + s;
                                            }
 
-Where a block's turns are few and simple they are counted, as those of a thread are.
+Where a block's iterations are few and simple they are counted, as those of a thread are.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from tcdsl.codegen.ast.build import ONE, ZERO, binary, call, code, number
 from tcdsl.codegen.ast.nodes import Code, For, If, Name, Node, Type
 from tcdsl.codegen.c.statements import constant
 from tcdsl.codegen.cuda.index_width import STRIDE_LIMIT
+from tcdsl.codegen.cuda.iterations import IterationsPrinter
 from tcdsl.codegen.cuda.kernel import KernelText
 from tcdsl.codegen.cuda.lanes import LanesPrinter
-from tcdsl.codegen.cuda.turns import TurnsPrinter
 from tcdsl.codegen.passes.blocked_sums import BlockedSums, Blocks, Policy, set_aside
-from tcdsl.codegen.passes.turns import Turns, last_of
+from tcdsl.codegen.passes.iterations import Iterations, last_of
 from tcdsl.poly.loop_tree import MAPPED, Loop
 
 _MOST_BLOCKS, _MOST_SET_ASIDE = 32, 8
@@ -33,18 +33,20 @@ _LONG_SUMS = (64, 256)
 class SumsPrinter:
     """Prints loops in blocks."""
 
-    def __init__(self, text: KernelText, lanes: LanesPrinter, turns: TurnsPrinter) -> None:
+    def __init__(
+        self, text: KernelText, lanes: LanesPrinter, iterations: IterationsPrinter
+    ) -> None:
         self.text = text
         self.lanes = lanes
-        self.turns = turns
+        self.iterations = iterations
 
     def blocked_sums(self, ast: loop_ast.AstNode) -> BlockedSums:
         """Return which loops of the kernel *ast* are printed in blocks."""
         terms = self.text.kernel.code.sum_terms
-        policy = Policy(self._turns, terms, _MOST_BLOCKS, _MOST_SET_ASIDE, _LONG_SUMS)
+        policy = Policy(self._iterations, terms, _MOST_BLOCKS, _MOST_SET_ASIDE, _LONG_SUMS)
         return BlockedSums(self.text.scop, ast, self.text.loops, self.text.placements, policy)
 
-    def _turns(self, loop: Loop) -> int | None:
+    def _iterations(self, loop: Loop) -> int | None:
         """Return how often a thread runs the body of *loop*."""
         is_shared = loop.kind in MAPPED and self.text.has_many(loop)
         return loop.extent and -(-loop.extent // loop.width) if is_shared else loop.extent
@@ -53,7 +55,7 @@ class SumsPrinter:
         self, node: loop_ast.For, loop: Loop, blocks: Blocks, active: Sequence[Code]
     ) -> list[Node] | None:
         """Return *loop*, its sums in *blocks*; None where it has another form than that."""
-        if not blocks.turns:
+        if not blocks.iterations:
             before, after = self._set_aside(blocks)
             return [*before, *self.lanes.lanes_or_unrolled(node, loop, active), *after]
         last = last_of(node)
@@ -66,11 +68,11 @@ class SumsPrinter:
             me = self.text.me(loop)
             first = me if first == ZERO else call("tcdsl_first", first, me, step)
         around: list[tuple[For, list[Node]]] = []
-        for size in reversed(blocks.turns):
+        for size in reversed(blocks.iterations):
             head, after, end = self._block(first, last, step * size, blocks)
             around.append((head, after))
             first, last = Name(head.variable), end
-        found = self._one_block(node, (first, last, step), blocks.turns[0], loop, active)
+        found = self._one_block(node, (first, last, step), blocks.iterations[0], loop, active)
         for head, after in reversed(around):
             found = [replace(head, body=(*head.body, *found, *after))]
         return found
@@ -101,10 +103,10 @@ class SumsPrinter:
     ) -> list[Node]:
         """Return the iterations of a block, which are *size* if it is whole."""
         first, last, step = bounds
-        if not self.turns.is_simple(node.body):
+        if not self.iterations.is_simple(node.body):
             return [self._between(node, bounds, loop, active)]
         is_whole = binary(binary(first, "+", step * (size - 1)), "<=", last)
-        whole = self.turns.in_turns(node, (first, step), Turns(size, size), loop, active)
+        whole = self.iterations.counted(node, (first, step), Iterations(size, size), loop, active)
         return [If(is_whole, tuple(whole), (self._between(node, bounds, loop, active),))]
 
     def _between(

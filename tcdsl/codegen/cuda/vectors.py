@@ -281,56 +281,62 @@ def may_be_parted(mapped: Mapped, lanes: Loop) -> bool:
     return first.n_basic_set() > 1 or not all(first.is_equal(other) for other in found[1:])
 
 
-def turns_without(mapped: Mapped, lanes: Loop, lane: int, turns: Loop, step: int) -> range | None:
-    """Return in which turns vectors may lack *lane*, of *step* iterations of *turns* each.
+def iterations_without(
+    mapped: Mapped, lanes: Loop, lane: int, iterations: Loop, step: int
+) -> range | None:
+    """Return where in *iterations*, *step* of them at once, vectors may lack *lane*.
 
-    That is between the first such turn and the last; None if they are not bounded.  Where a loop
-    around *lanes* runs for the sake of other statements, vectors lack all lanes.
+    That is between the first such iteration and the last; None if they are not bounded.  Where a
+    loop around *lanes* runs for the sake of other statements, vectors lack all lanes.
     """
     statements = [mapped.scop.by_name[name] for name in statements_of(lanes.body)]
-    found = [_turns_without(statement, lanes, lane, turns, step) for statement in statements]
-    found += _turns_of_others(mapped, lanes, turns, step)
-    known = [turns for turns in found if turns is not None]
+    found = [
+        _iterations_without(statement, lanes, lane, iterations, step) for statement in statements
+    ]
+    found += _iterations_of_others(mapped, lanes, iterations, step)
+    known = [iterations for iterations in found if iterations is not None]
     if len(known) < len(found):
         return None
-    some = [turns for turns in known if turns]
+    some = [iterations for iterations in known if iterations]
     if not some:
         return range(0)
     return range(min(r.start for r in some), max(r.stop for r in some))
 
 
-def _turns_of_others(mapped: Mapped, lanes: Loop, turns: Loop, step: int) -> Iterator[range | None]:
-    """Yield in which turns others run in the loops around *lanes*, and no lane is there."""
+def _iterations_of_others(
+    mapped: Mapped, lanes: Loop, iterations: Loop, step: int
+) -> Iterator[range | None]:
+    """Yield in which iterations others run in the loops around *lanes*, and no lane is there."""
     inside = list(statements_of(lanes.body))
     around = mapped.paths[inside[0]][: mapped.paths[inside[0]].index(lanes)]
     for other, path in mapped.paths.items():
         shared = [a for a, b in zip(around, path, strict=False) if a is b]
-        if other in inside or turns not in shared:
+        if other in inside or iterations not in shared:
             continue
         for name in inside:
             ran, own = (values_of(mapped.scop, n, shared).range() for n in (other, name))
             lacking = ran.subtract(own)
             if not lacking.is_empty():
-                bounds = constant_bounds(lacking, shared.index(turns))
+                bounds = constant_bounds(lacking, shared.index(iterations))
                 yield None if bounds is None else range(bounds[0] // step, bounds[1] // step + 1)
 
 
-def _turns_without(
-    statement: Statement, lanes: Loop, lane: int, turns: Loop, step: int
+def _iterations_without(
+    statement: Statement, lanes: Loop, lane: int, iterations: Loop, step: int
 ) -> range | None:
     domain = statement.domain
     space = domain.get_space()
     coordinate = lanes.coordinates[statement.name]
-    if coordinate.position < 0 or statement.name not in turns.coordinates:
+    if coordinate.position < 0 or statement.name not in iterations.coordinates:
         return None
     # { x -> the instance that is at *lane* of the vector of x }
     there = isl.MultiAff.identity_on_domain_space(space)
     own = there.get_at(coordinate.position).sub(coordinate.function(space))
     there = there.set_at(coordinate.position, own.add_constant_val(val(lane)))
     has_lane = domain.apply(isl.Map.from_multi_aff(there).reverse())
-    function = isl.PwAff.from_aff(turns.coordinates[statement.name].function(space))
-    turn = isl.Map.from_pw_aff(function.scale_down_val(val(step)).floor())
-    missing = domain.subtract(has_lane).apply(turn)
+    function = isl.PwAff.from_aff(iterations.coordinates[statement.name].function(space))
+    iteration = isl.Map.from_pw_aff(function.scale_down_val(val(step)).floor())
+    missing = domain.subtract(has_lane).apply(iteration)
     if missing.is_empty():
         return range(0)
     bounds = constant_bounds(missing, 0)

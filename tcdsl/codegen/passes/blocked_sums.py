@@ -31,7 +31,7 @@ from tcdsl.schedule.placement import Placement, Space
 
 PAIRS = 8  # by which a block of a compensated sum is longer
 FEW = 4  # additions of a vector's lanes that are worth a sum of their own
-_UNKNOWN = 1 << 22  # turns of a loop whose extent is open
+_UNKNOWN = 1 << 22  # iterations of a loop whose extent is open
 _WRITTEN_OUT = (LoopKind.LANES, LoopKind.UNROLL)
 _CUT = (LoopKind.SERIAL, LoopKind.THREAD)
 
@@ -40,11 +40,11 @@ _CUT = (LoopKind.SERIAL, LoopKind.THREAD)
 class Policy:
     """How long chains may be, and how many accumulators a loop may save.
 
-    *turns*: how often one thread runs a loop's body, None if that is not known.  *long* is how many
-    additions one after another are worth blocks, for a single accumulator and for an array.
-    """
+    *iterations*: how often one thread runs a loop's body, None if that is not known.  *long* is
+    how many additions one after another are worth blocks, for a single accumulator and for an
+    array."""
 
-    turns: Callable[[Loop], int | None]
+    iterations: Callable[[Loop], int | None]
     block: int  # additions of the innermost block
     most: int  # blocks that are added one after another
     most_elements: int  # of an accumulator that is an array
@@ -53,13 +53,13 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The blocks of one loop: the accumulators, and the turns of a block at each level.
+    """The blocks of one loop: the accumulators, and the iterations of a block at each level.
 
     The innermost level first; without any all of the loop is one block.
     """
 
     accumulators: tuple[Placement, ...]
-    turns: tuple[int, ...]
+    iterations: tuple[int, ...]
 
 
 class BlockedSums:
@@ -90,19 +90,19 @@ class BlockedSums:
             return None
         own = tuple(p for p in self.accumulators if self._adds_up(node, p))
         each = max((self._chain(node.body, None, p.array) for p in own), default=0)
-        turns = self._turns(loop)
-        if turns < 2:
+        iterations = self._iterations(loop)
+        if iterations < 2:
             return None
         if loop.kind in _WRITTEN_OUT:
             # What a compensated sum loses of a few terms is no reason for another addition.
             plain = tuple(p for p in own if not self.scop.arrays[p.array].dtype.is_compensated)
-            return Blocks(plain, ()) if plain and turns * each >= FEW else None
+            return Blocks(plain, ()) if plain and iterations * each >= FEW else None
         is_pair = all(self.scop.arrays[p.array].dtype.is_compensated for p in own)
         block = self.policy.block * (PAIRS if is_pair else 1)
-        if turns * each <= 2 * block:
+        if iterations * each <= 2 * block:
             return None
         sizes = [max(1, block // each)]
-        while turns > self.policy.most * sizes[-1]:
+        while iterations > self.policy.most * sizes[-1]:
             sizes.append(self.policy.most * sizes[-1])
         return Blocks(own, tuple(sizes))
 
@@ -148,9 +148,9 @@ class BlockedSums:
             return False
         return any(mentions(i, node.variable) for i in leaf.local.get((array, 0), ()))
 
-    def _turns(self, loop: Loop) -> int:
-        turns = self.policy.turns(loop)
-        return _UNKNOWN if turns is None else turns
+    def _iterations(self, loop: Loop) -> int:
+        iterations = self.policy.iterations(loop)
+        return _UNKNOWN if iterations is None else iterations
 
     def _is_long(self, ast: loop_ast.AstNode, accumulator: Placement) -> bool:
         least = self.policy.long[accumulator.elements() > 1]
@@ -192,10 +192,10 @@ class BlockedSums:
                 if loop is None or not each or any(self._is_apart(u, node) for u in updates):
                     return each
                 blocks = self.of(node, loop) if in_blocks else None
-                turns = self._turns(loop)
+                iterations = self._iterations(loop)
                 if blocks is None or all(p.array != array for p in blocks.accumulators):
-                    return turns * each
-                return -(-turns // blocks.turns[-1]) if blocks.turns else 1
+                    return iterations * each
+                return -(-iterations // blocks.iterations[-1]) if blocks.iterations else 1
             case _:
                 return 0
 

@@ -23,7 +23,7 @@ from tcdsl.codegen.ast.build import ONE, ZERO, binary, call, cast, chain, number
 from tcdsl.codegen.ast.isl_code import Macros
 from tcdsl.codegen.ast.nodes import Binary, Code, Literal, Name, Paren, Unary
 from tcdsl.codegen.ast.walk import names
-from tcdsl.codegen.passes.turns import last_of
+from tcdsl.codegen.passes.iterations import last_of
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.data_ranges import DataRange, range_of_dim

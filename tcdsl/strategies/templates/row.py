@@ -135,7 +135,7 @@ def _likeliest(problem: Problem, row: Row) -> RowConfig:
 def kept_config(problem: Problem, row: Row, share: kept_rows.Share) -> RowConfig:
     """Return the configuration of rows in registers that are shared so."""
     config = RowConfig(
-        share.threads, row.vector, share.turns, resident_blocks=share.resident_blocks
+        share.threads, row.vector, share.items, resident_blocks=share.resident_blocks
     )
     return packed(problem, row, config)
 

@@ -107,7 +107,7 @@ def schedule(problem: Problem, config: RowColumnConfig) -> Schedule:
     shared = {axis[problem.lead] for axis in found.mixed}
     turns = tuple(p for p in remaining[problem.lead] if p.coordinate.position in shared)
     return replace(
-        schedule, remaining=remaining, resident=resident, turns=turns,
+        schedule, remaining=remaining, resident=resident, persistent=turns,
         resident_blocks=config.resident_blocks, layout=None,
     )  # fmt: skip
 

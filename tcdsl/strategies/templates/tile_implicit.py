@@ -187,7 +187,7 @@ def _offered(problem: Problem) -> Iterator[tuple[ProductConfig, Work]]:
         classes = classes_for(problem, config.chunks)
         steps = chunk_size(classes, config.step, config.chunks) // config.step
         steps *= 1 if classes.steps is None else classes.steps.extent
-        steps *= _turns(classes, config)
+        steps *= _tiles_of_block(classes, config)
         if config.stages - 1 > steps or (config.chunks > 1 and steps < LEAST_STEPS):
             continue
         work = _work(problem, config)
@@ -305,7 +305,7 @@ def _counts(classes: Classes, config: ProductConfig) -> list[int]:
     return [-(-side.extent // size) for side, size in sides]
 
 
-def _turns(classes: Classes, config: ProductConfig) -> int:
+def _tiles_of_block(classes: Classes, config: ProductConfig) -> int:
     """Return how many tiles a block has, at most."""
     return -(-_counts(classes, config)[0] // config.swath) if config.is_persistent else 1
 
@@ -340,7 +340,7 @@ def _work(problem: Problem, config: ProductConfig) -> Work:
         written_bytes, read_bytes,
         dtype.size_bytes, _loads(dtype, classes), is_boxed,
         PART_BYTES * shared if is_boxed else 0.0,
-        _turns(classes, config), _is_split(problem),
+        _tiles_of_block(classes, config), _is_split(problem),
         problem.shapes[problem.lead].statement.is_promoted,
         config.chunks if config.is_finished else 0,
         stored=0.0 if shared and not config.is_finished else stored_bytes(problem, classes),

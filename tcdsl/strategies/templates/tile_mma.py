@@ -60,7 +60,7 @@ from tcdsl.strategies.tensor_configs import (
     in_chunks,
     in_clusters,
     in_shares,
-    turns_of,
+    tiles_of_block,
 )
 from tcdsl.strategies.tensor_operands import (
     are_columns_in_planes,
@@ -230,7 +230,7 @@ def _fitting(
         terms = chunk_of(problem, config)
         if _count_sums(whole) < len(each):
             terms = sum(_whole_steps(one, config.step) for one in each)
-        steps = -(-terms // config.step) * turns_of(problem, config)
+        steps = -(-terms // config.step) * tiles_of_block(problem, config)
         if config.stages - 1 > steps:  # ahead of nothing
             continue
         if config.loader == THREADS and not fits_grid(problem, config):
@@ -302,7 +302,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         operands[0].dtype.size_bytes, loads_for(problem),
         config.loader == BOXES,
         4.0 * prod(map(problem.extent, problem.parallel)) * config.chunks
-        if config.chunks > 1 else 0.0, turns_of(problem, config), is_in_parts(problem),
+        if config.chunks > 1 else 0.0, tiles_of_block(problem, config), is_in_parts(problem),
         shape.statement.is_promoted or is_cut, config.chunks if config.is_finished else 0,
         count, factors, max(1, min(count, len(written - inside))),
         n_folded * fold_steps(config.tiles), are_columns_in_planes(problem), config.cluster,
@@ -376,7 +376,7 @@ def schedule(problem: Problem, config: TensorConfig) -> Schedule:
         how = "one after another, of one sum" if is_one_sum(products) else "which share steps"
         why = (*why, f"of the products {names}, {how}")
     if config.is_persistent:
-        why = (*why, f"persistent blocks, each with {turns_of(problem, config)} tiles")
+        why = (*why, f"persistent blocks, each with {tiles_of_block(problem, config)} tiles")
     if (shares := equal_shares(problem, config)) is not None:
         why = (*why, f"{shares.blocks} blocks with {shares.each} of the steps of all tiles each;"
                      " whose tile it is adds up the parts of others, in order")  # fmt: skip

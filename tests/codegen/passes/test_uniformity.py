@@ -65,7 +65,7 @@ DIVERGENT: dict[str, list[Node]] = {
         ),
         loop("c2", "0", "c2 <= tc_imin(i, n)", BARRIER),
     ],
-    "turns": [loop("c1", "threadIdx.x", "c1 < n", BARRIER)],
+    "iterations": [loop("c1", "threadIdx.x", "c1 < n", BARRIER)],
     "a guard some levels above": [
         let("w_active0", "threadIdx.x < n", "bool"),
         when("w_active0", loop("c2", "0", "c2 < n", when("c2 > 1", fold("fold_xy(t)")))),
@@ -91,7 +91,7 @@ def test_what_some_threads_miss(name: str) -> None:
 
 
 def test_the_reason_names_call_and_condition() -> None:
-    assert why_not(DIVERGENT["turns"]) == (
+    assert why_not(DIVERGENT["iterations"]) == (
         "not all threads of a block meet __syncthreads in"
         " 'for (int c1 = threadIdx.x; c1 < n; c1++) {'"
     )

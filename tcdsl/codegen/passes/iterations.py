@@ -1,11 +1,11 @@
-"""Loops by the turns of one thread, whose number a compiler then knows.
+"""Loops by the iterations of one thread, whose number a compiler then knows.
 
     for (j = threadIdx.x; j <= 15260; j += 512) s += x[j];
 
 A compiler cannot tell how often this runs.  It unrolls the loop by some number and takes what is
-left over first, turn by turn, each waiting for its load: several times a microsecond where whole
-reductions take ten.  By turns, *whole* of which every thread takes, all but the last few loads of
-a thread start together::
+left over first, iteration by iteration, each waiting for its load: several times a microsecond
+where whole reductions take ten.  By iterations, *whole* of which every thread takes, all but the
+last few loads of a thread start together::
 
     for (t = 0; t < 24; t++) {                   unrolled by 8
       j = threadIdx.x + 512 * t;  s += x[j];
@@ -30,8 +30,8 @@ MOST_UNROLLED = gpu_thresholds.UNROLLED_ITERATIONS
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
-    """The turns of one thread in a loop.
+class Iterations:
+    """The iterations of one thread in a loop.
 
     *whole* of them are taken by all threads, *total* by some; *condition* says when that holds,
     None if always.
@@ -42,13 +42,13 @@ class Turns:
     condition: Code | None = None
 
     def in_batches(self, size: int) -> tuple[int, int]:
-        """Return how many turns are taken in batches of *size*, and in all."""
+        """Return how many iterations are taken in batches of *size*, and in all."""
         batched = self.whole // size * size if self.total > size else 0
         return batched, self.total
 
 
-def turns_of(node: loop_ast.For, width: int) -> Turns | None:
-    """Return the turns of a thread that takes every *width*-th value, from 0 on.
+def iterations_of(node: loop_ast.For, width: int) -> Iterations | None:
+    """Return the iterations of a thread that takes every *width*-th value, from 0 on.
 
     None if the last value of the loop is no number, not even in most blocks.
     """
@@ -56,11 +56,11 @@ def turns_of(node: loop_ast.For, width: int) -> Turns | None:
     if bound is None or bound[0] < 0:
         return None
     last, condition = bound
-    return Turns((last + 1) // width, -(-(last + 1) // width), condition)
+    return Iterations((last + 1) // width, -(-(last + 1) // width), condition)
 
 
 def batch_of(load_bytes: int, most_bytes: int) -> int:
-    """Return how many turns to unroll, each of which loads *load_bytes*, all *most_bytes*."""
+    """Return how many iterations to unroll, each of which loads *load_bytes*, all *most_bytes*."""
     return max(2, min(MOST_UNROLLED, most_bytes // max(load_bytes, 1)))
 
 

@@ -1,4 +1,4 @@
-"""The turns of a thread in a loop: how many are whole, and how they are printed."""
+"""The iterations of a thread in a loop: how many are whole, and how they are printed."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from tcdsl import library
 from tcdsl.codegen.ast.build import ONE, ZERO
 from tcdsl.codegen.ast.loop_ast import Block, For
-from tcdsl.codegen.passes.turns import Turns, batch_of, last_number, turns_of
+from tcdsl.codegen.passes.iterations import Iterations, batch_of, iterations_of, last_number
 from tcdsl.options import Options
 from tests.codegen.written import code
 from tests.conftest import cuda_unit_of
@@ -24,29 +24,29 @@ def loop(condition: str) -> For:
 @pytest.mark.parametrize(
     ("condition", "width", "expected"),
     [
-        ("c1 <= 1023", 256, Turns(4, 4)),
-        ("c1 < 1024", 256, Turns(4, 4)),
-        ("c1 <= 1000", 256, Turns(3, 4)),
-        ("c1 <= 9", 256, Turns(0, 1)),
+        ("c1 <= 1023", 256, Iterations(4, 4)),
+        ("c1 < 1024", 256, Iterations(4, 4)),
+        ("c1 <= 1000", 256, Iterations(3, 4)),
+        ("c1 <= 9", 256, Iterations(0, 1)),
         ("c1 <= min(c0, 7) + 1", 4, None),
         ("c1 <= min(7, c0) + (1)", 4, None),
         ("c1 <= c0", 4, None),
         ("c1 <= 7 and c0 > 2", 4, None),
     ],
 )
-def test_turns_of_a_loop(condition: str, width: int, expected: Turns | None) -> None:
-    assert turns_of(loop(condition), width) == expected
+def test_iterations_of_a_loop(condition: str, width: int, expected: Iterations | None) -> None:
+    assert iterations_of(loop(condition), width) == expected
 
 
 def test_a_bound_that_most_blocks_have_is_a_condition() -> None:
-    turns = turns_of(loop("c1 <= min(255, -256 * c0 + 700)"), 16)
-    assert turns == Turns(16, 16, code("-256 * c0 + 700 >= 255"))
+    iterations = iterations_of(loop("c1 <= min(255, -256 * c0 + 700)"), 16)
+    assert iterations == Iterations(16, 16, code("-256 * c0 + 700 >= 255"))
 
 
 def test_only_whole_turns_are_taken_in_batches() -> None:
-    assert Turns(29, 30).in_batches(8) == (24, 30)
-    assert Turns(8, 8).in_batches(8) == (0, 8)  # one batch: all of them are what is left
-    assert Turns(3, 4).in_batches(8) == (0, 4)
+    assert Iterations(29, 30).in_batches(8) == (24, 30)
+    assert Iterations(8, 8).in_batches(8) == (0, 8)  # one batch: all of them are what is left
+    assert Iterations(3, 4).in_batches(8) == (0, 4)
 
 
 def test_a_batch_has_as_many_loads_as_registers_hold() -> None:
