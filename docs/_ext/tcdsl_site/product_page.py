@@ -169,7 +169,7 @@ def _timeline(page: str) -> Timeline:
 def _classes(problem: Problem, chosen: Candidate) -> Mapping[str, str]:
     """Return the class of each index of the product: M, N, K, steps (along K) or batch."""
     statement, lead = problem.shapes[problem.lead].statement, problem.lead
-    if isinstance(chosen.choice.config, tile_implicit.ImplicitConfig):
+    if chosen.choice.template is tile_implicit.TEMPLATE:
         merged = classes_for(problem, chosen.choice.config.chunks)
         own = dict.fromkeys(merged.row.indices, "M") | dict.fromkeys(merged.column.indices, "N")
         own |= dict.fromkeys(merged.term.indices, "K")
