@@ -18,6 +18,7 @@ WHAT = {
     "atomics": "Updates that have no other way to run in parallel become atomic.",
     "loop-invariant code motion": "What is the same for all of a row is computed once, where that"
     " is in the row's kernel.",
+    "indices from 0 on": "Indices of products are counted from 0 on.",
     "epilogues": "A row's single results are terms of the loops that read them.",
     "alignment shift": "Rows that begin anywhere in memory are read in whole vectors.",
     "shifted exponentials": "A row's exponentials are relative to its maximum.",

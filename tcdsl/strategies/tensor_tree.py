@@ -80,7 +80,7 @@ def _loop(levels: Mapping[str, Level], body: Node, nester: Nester) -> Loop:
     name = nester.fresh_name(str(level.kind))
     return Loop(
         name, coordinates, level.kind, body, extent, 0, level.axis, level.width, level.cluster,
-        level.runs_on,
+        runs_on=level.runs_on,
     )  # fmt: skip
 
 

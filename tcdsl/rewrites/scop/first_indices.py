@@ -6,7 +6,7 @@
 
 The elements of an array lie where they lay: its subscripts are counted from its own first one.
 Tiles of products begin at 0 (``padding``, ``index_classes``).  Legal for sizes that are known; done
-where an index of a sum of products does not begin at 0.
+where an index of a sum of products does not begin at 0, and statements meet at their indices still.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,25 @@ def from_zero(scop: Scop) -> Scop:
     shifted = {name: scop.arrays[name].origin for name, own in arrays.items()
                if own is not scop.arrays[name]}  # fmt: skip
     done = replace(scop, arrays=arrays)
-    return done.with_statements(tuple(_shifted(done, s, shifted) for s in scop.statements))
+    done = done.with_statements(tuple(_shifted(done, s, shifted) for s in scop.statements))
+    return done if _meet(scop, done) else scop
+
+
+def _meet(before: Scop, after: Scop) -> bool:
+    """Return whether what statements read of one another at an index of theirs, they still do.
+
+    t(b,n) of 0 <= b < B, read at b by a product of 3 <= b < B: counted from 0 on that would read
+    t(b+3,n), and could share no kernel with what writes t.
+    """
+    written = {statement.write.array for statement in before.statements}
+    for old, new in zip(before.statements, after.statements, strict=True):
+        for one, other in zip(old.reads, new.reads, strict=True):
+            if one.array in written and any(
+                isinstance(own, Index) and not isinstance(moved, Index)
+                for own, moved in zip(one.subscripts, other.subscripts, strict=True)
+            ):
+                return False
+    return True
 
 
 def _is_shifted_product(statement: Statement) -> bool:

@@ -31,7 +31,8 @@ def test_it_agrees_with_isl(name: str) -> None:
     specialiser = Specialiser(c)
     # The sizes come in another order, as they do from the extents of arrays.
     places = {name: f"s[0][{len(c.sizes) - 1 - n}]" for n, name in enumerate(c.sizes)}
-    function = specialiser.of_values(places, "s[0][0] < 65", c.sizes, c.outputs)
+    integers = [places[name] for name in c.sizes]
+    function = specialiser.of_values(places, "s[0][0] < 65", integers, c.outputs)
     assert function([(65,) * len(c.sizes)]) is None
     for values in itertools.product((0, 1, 2, 5, 64), repeat=len(c.sizes)):
         sizes = dict(zip(c.sizes, values, strict=True))
