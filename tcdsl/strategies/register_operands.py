@@ -237,7 +237,8 @@ def _computed(scop: Scop, copy: str, writer: Statement) -> tuple[Scop, Load]:
     new = rewrite(old.value, change)
     load = found[0][1]
     assert isinstance(load, Load)
-    if isinstance(new, Select) and _is_zero_with(new.if_true, load):
+    is_padded = isinstance(old.value, Select)  # and no mask of the operand's own
+    if is_padded and isinstance(new, Select) and _is_zero_with(new.if_true, load):
         new = new.if_true if _ends_with(scop, writer, main) else new  # where boxes have zeros
     done = replace(old, value=_unrounded(new, scop.arrays[old.write.array].dtype))
     statements = [done if s is old else s for s in scop.statements if s is not writer]

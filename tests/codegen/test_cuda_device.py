@@ -146,6 +146,8 @@ CLUSTER_FOLD = "<tc_op_add_i64, 64, 1, 4>(p[threadIdx.x]);"
 CLUSTER_ARGFOLD = "<tc_better_min_i64, 64, 1, 4>(p[threadIdx.x], p[0]).index;"
 ARGFOLD = "<tc_better_min_i64, 48, 3>(p[threadIdx.x], p[0]).index;"
 OTHER_USES = {
+    "tc_signal": "tc_signal<4>((unsigned int *)p, 1);",
+    "tc_await_signal": "tc_await_signal<4>((unsigned int *)p, 1);",
     "tc_fault": "tc_fault(p, 1, p[5], 7, 0);",
     "tc_prefetch": "tc_prefetch(p, 64);",
     "tc_begin_next_kernel": "tc_begin_next_kernel(); p[0] = 1;",

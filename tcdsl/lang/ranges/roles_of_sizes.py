@@ -9,7 +9,7 @@ what rows' lengths are multiples strides are, and so are the places at which vec
 from collections.abc import Collection, Mapping
 from math import gcd
 
-from tcdsl.lang.comprehension import Comprehension
+from tcdsl.lang.comprehension import Comprehension, Index, Load, walk
 from tcdsl.lang.ranges.size_functions import evaluate, involved_sizes
 
 VECTOR_BYTES = 16
@@ -33,10 +33,12 @@ def steps_of(c: Comprehension, sizes: Mapping[str, int], opened: Collection[str]
         float32(M, N) x, N open              N % 4
         float16(M, N, 4) x, N open           N % 2
         float32(M, N, 56) x, N open          nothing: the stride of m is 56 N
+        x(m, n+1), x(m, (n+1) % N)           nothing: windows and remainders want N itself
 
     :arg sizes: the values of all sizes.
     """
     found: dict[str, int] = {}
+    opened = set(opened) - _moved_along(c)
     for tensor in c.tensors.values():
         step = max(1, VECTOR_BYTES // tensor.dtype.size_bytes)
         for extent in reversed(tensor.extents[1:]):
@@ -45,3 +47,17 @@ def steps_of(c: Comprehension, sizes: Mapping[str, int], opened: Collection[str]
                 found[name] = max(step, found.get(name, 1))
             step = 1 if names else step // gcd(step, evaluate(extent, sizes))
     return {name: step for name, step in found.items() if step > 1}
+
+
+def _moved_along(c: Comprehension) -> set[str]:
+    """Return the sizes of dimensions that are read at other places than those of one index."""
+    return {
+        name
+        for statement in c.statements
+        for expr in (statement.value, *statement.conditions)
+        for node in walk(expr)
+        if isinstance(node, Load)
+        for extent, at in zip(c.tensors[node.tensor].extents, node.subscripts, strict=True)
+        if not isinstance(at, Index)
+        for name in involved_sizes(extent)
+    }

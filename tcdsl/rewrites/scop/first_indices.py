@@ -11,6 +11,7 @@ where an index of a sum of products does not begin at 0, and statements meet at 
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import islpy as isl
 
@@ -22,6 +23,7 @@ from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
 from tcdsl.rewrites.scop.materialisation import linear
 from tcdsl.rewrites.scop.remainders import of_linear
+from tcdsl.rewrites.scop.rfactor import initialisation
 
 _KINDS = (Kind.INIT, Kind.ASSIGN, Kind.UPDATE)
 
@@ -29,6 +31,8 @@ _KINDS = (Kind.INIT, Kind.ASSIGN, Kind.UPDATE)
 def from_zero(scop: Scop) -> Scop:
     """Return *scop* with all indices from 0 on, *scop* itself where no product needs it."""
     if not any(map(_is_shifted_product, scop.statements)) or not _may_shift(scop):
+        return scop
+    if not all(map(partial(_begins_with, scop), scop.statements)):
         return scop
     arrays = {name: _from_zero(array) for name, array in scop.arrays.items()}
     shifted = {name: scop.arrays[name].origin for name, own in arrays.items()
@@ -71,6 +75,17 @@ def _may_shift(scop: Scop) -> bool:
         and not s.domain.is_empty()
         for s in scop.statements
     )
+
+
+def _begins_with(scop: Scop, statement: Statement) -> bool:
+    """Return whether a sum's indices begin where those of its first values do.
+
+    Results of no terms, at the ends, have first values alone: y(i) +=! x(i,k) where k in 0:i.
+    """
+    init = initialisation(scop, statement) if statement.kind is Kind.UPDATE else None
+    lows = _lows(statement)
+    of_results = {index: low for index, low in lows.items() if index not in statement.reduced}
+    return init is None or of_results == _lows(init)
 
 
 def _from_zero(array: Array) -> Array:
