@@ -1,4 +1,4 @@
-"""A mask of an operand in registers, in tiles that have no edges: it was taken for an edge's zeros."""
+"""A mask of an operand in registers, in tiles without edges: it was taken for the zeros of one."""
 
 from collections.abc import Callable
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import tcdsl
 from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.costmodel.chip import load_chip
+from tcdsl.costmodel.work import Work
 from tcdsl.display.candidates_text import config_text, in_order, varying_in
 from tcdsl.display.html import fragment
 from tcdsl.display.pipelines import (
@@ -257,7 +258,9 @@ def _varying(page: str, template: str) -> Collection[str]:
 
 
 def _work_table(page: str) -> str:
-    return work_table(_problem(_compiled(page))[1].work)
+    work = _problem(_compiled(page))[1].work
+    assert isinstance(work, Work), "of a GPU"
+    return work_table(work)
 
 
 def _estimate_table(page: str) -> str:
