@@ -85,8 +85,6 @@ OPEN_OPERATIONS = 20_000_000
 # take more, some ten seconds.  The library's largest program needs 3e5 in its longest step.
 GENEROUS_OPERATIONS = 100_000_000
 STEP_SECONDS, GENEROUS_SECONDS = 20.0, 120.0
-
-
 Source = TypeVar("Source", CSource, CudaSource)
 
 

@@ -19,7 +19,6 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from tcdsl.codegen.cuda.source import LibraryCall
 from tcdsl.costmodel.matrix_products import SIZES, Matrix, MatrixProduct, leading_dimension
 from tcdsl.errors import CUDA_FAILED, LIBRARY_MISSING, TCError
 from tcdsl.runtime.cuda import libcuda
+from tcdsl.runtime.cuda.shared_library import declared, in_process, opened
 from tcdsl.runtime.cuda.steps import Prepared, Values
 from tcdsl.runtime.selection import selector
 
@@ -74,14 +74,7 @@ class _Heuristic(ctypes.Structure):
 
 def is_loaded() -> bool:
     """Return whether the process has the library already, so that a call of it costs no loading."""
-    return _in_process() is not None
-
-
-def _in_process() -> ctypes.CDLL | None:
-    for soname in _SONAMES:
-        with suppress(OSError):
-            return ctypes.CDLL(soname, mode=os.RTLD_NOLOAD)
-    return None
+    return in_process(_SONAMES) is not None
 
 
 @lru_cache(maxsize=1)
@@ -90,26 +83,19 @@ def library() -> Any:
 
     :raises TargetError: (TC095) there is none.
     """
-    loaded: Any = _in_process() or _found()
+    loaded = in_process(_SONAMES) or _found()
     if loaded is None:
         raise LIBRARY_MISSING(
             library="cublas", why="there is no libcublasLt.so for this driver",
             advice=f"it comes with torch; or {_ADVICE}",
         )  # fmt: skip
-    for name, types in _SIGNATURES.items():
-        function = loaded[name]
-        function.argtypes, function.restype = types, _INT
-        setattr(loaded, name, function)
-    return loaded
+    return declared(loaded, _SIGNATURES)
 
 
 def _found() -> ctypes.CDLL | None:
     newest = libcuda.driver_version()[0]
     sonames = [name for name in _SONAMES if int(name.rpartition(".")[2]) <= newest]
-    for place in (*_places(sonames), *sonames):
-        with suppress(OSError):
-            return ctypes.CDLL(str(place))
-    return None
+    return opened((*map(str, _places(sonames)), *sonames))
 
 
 def _places(sonames: Sequence[str]) -> Iterator[Path]:

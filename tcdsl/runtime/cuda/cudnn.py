@@ -11,10 +11,8 @@ time and fit the workspace; of these the one that the library takes for the fast
 """
 
 import ctypes
-import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from tcdsl.codegen.cuda.source import LibraryCall
 from tcdsl.costmodel.convolutions import Computed, Convolution
 from tcdsl.errors import CUDA_FAILED, LIBRARY_MISSING, TCError
 from tcdsl.runtime.cuda import libcuda
+from tcdsl.runtime.cuda.shared_library import declared, in_process, opened
 from tcdsl.runtime.cuda.steps import Prepared, Values
 from tcdsl.runtime.selection import selector
 
@@ -86,14 +85,7 @@ class Performance(ctypes.Structure):
 
 def is_loaded() -> bool:
     """Return whether the process has the library already, so that a call of it costs no loading."""
-    return _in_process() is not None
-
-
-def _in_process() -> ctypes.CDLL | None:
-    for soname in _SONAMES:
-        with suppress(OSError):
-            return ctypes.CDLL(soname, mode=os.RTLD_NOLOAD)
-    return None
+    return in_process(_SONAMES) is not None
 
 
 @lru_cache(maxsize=1)
@@ -102,25 +94,18 @@ def library() -> Any:
 
     :raises TargetError: (TC095) there is none.
     """
-    loaded: Any = _in_process() or _found()
+    loaded = in_process(_SONAMES) or _found()
     if loaded is None:
         raise LIBRARY_MISSING(
             library="cudnn", why="there is no libcudnn.so",
             advice=f"it comes with torch; or {_ADVICE}",
         )  # fmt: skip
-    for name, types in _SIGNATURES.items():
-        function = loaded[name]
-        function.argtypes, function.restype = types, _INT
-        setattr(loaded, name, function)
-    return loaded
+    return declared(loaded, _SIGNATURES)
 
 
 def _found() -> ctypes.CDLL | None:
     packaged = (Path(root, _PACKAGE, soname) for root in sys.path for soname in _SONAMES)
-    for place in (*(str(path) for path in packaged if path.is_file()), *_SONAMES):
-        with suppress(OSError):
-            return ctypes.CDLL(place)
-    return None
+    return opened((*(str(path) for path in packaged if path.is_file()), *_SONAMES))
 
 
 # --- calling ---------------------------------------------------------------------------------

@@ -199,7 +199,7 @@ def test_failures_are_launch_errors(library: FakeLibrary, cuda_unit: MakeUnit) -
 
 def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     cublas.library.cache_clear()
-    monkeypatch.setattr(cublas, "_in_process", lambda: None)
+    monkeypatch.setattr(cublas, "in_process", lambda _: None)
     monkeypatch.setattr(cublas, "_found", lambda: None)
     with pytest.raises(TCError, match="not available") as caught:
         cublas.library()

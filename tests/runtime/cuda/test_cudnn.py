@@ -254,7 +254,7 @@ def test_failures_are_launch_errors(library: FakeLibrary) -> None:
 def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     find: Callable[[], Any] = cudnn.library
     cudnn.library.cache_clear()
-    monkeypatch.setattr(cudnn, "_in_process", lambda: None)
+    monkeypatch.setattr(cudnn, "in_process", lambda _: None)
     monkeypatch.setattr(cudnn, "_found", lambda: None)
     with pytest.raises(TCError, match="not available") as caught:
         find()
