@@ -114,14 +114,18 @@ CHAINS: tuple[tuple[str, str, tuple[int, int]], ...] = (
 )  # fmt: skip
 
 
+def chain(layer: str, count: int) -> str:
+    """Return *count* layers, each of which reads what the one before it makes."""
+    text = "".join(layer.format(n=n, next=n + 1) for n in range(count))
+    return f"def f(float(N,D) x) -> (x{count}) {{ x0(i,j) = x(i,j) * 2.0\n{text} }}"
+
+
 def chains() -> list[Job]:
     """Return chains of 16, 20 and 40 layers."""
     found = []
     for name, layer, (n, d) in CHAINS:
         for count in (16, 20, 40):
-            layers = "".join(layer.format(n=number, next=number + 1) for number in range(count))
-            text = f"def f(float(N,D) x) -> (x{count}) {{ x0(i,j) = x(i,j) * 2.0\n{layers} }}"
-            found.append(Job(f"{count} {name} {n}x{d}", text, (("x", (n, d)),)))
+            found.append(Job(f"{count} {name} {n}x{d}", chain(layer, count), (("x", (n, d)),)))
     return found
 
 

@@ -10,18 +10,18 @@ with float64, and with themselves from run to run.  Several processes compile fi
 """
 
 import argparse
-import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
 import torch
+from computed_operands import timed
 
 import tcdsl
 from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
 
-ROUNDS, MOST = 25, 3  # of others for a size, the likeliest
+MOST = 3  # others for a size, the likeliest
 FORMS = {
     "nn": ("bfloat16(M,K) A, bfloat16(K,N) B", "A(m,k) * B(k,n)"),
     "nt": ("bfloat16(M,K) A, bfloat16(N,K) B", "A(m,k) * B(n,k)"),
@@ -69,21 +69,6 @@ def chosen(form: str, size: Sequence[int], of: str) -> list[tuple[str, float, Op
     for _, _, options in cases:
         function.compile(*inputs, options=options)
     return cases
-
-
-def timed(calls: Sequence[Callable[[], object]]) -> list[float]:
-    """Return the median microseconds of *calls*, which take turns."""
-    flush = torch.empty(1 << 29, dtype=torch.uint8, device="cuda")
-    times: list[list[float]] = [[] for _ in calls]
-    for call, own in [*zip(calls, times, strict=True)] * (ROUNDS + 2):
-        flush.zero_()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        call()
-        end.record()
-        end.synchronize()
-        own.append(start.elapsed_time(end) * 1e3)
-    return [statistics.median(own[2:]) for own in times]
 
 
 def report(form: str, size: Sequence[int], cases: Sequence[tuple[str, float, Options]]) -> None:

@@ -22,42 +22,16 @@ from tcdsl.rewrites.scop.recomputation import without
 from tcdsl.strategies import catalogue
 from tcdsl.strategies.problem import Problem, analyses_shared
 from tcdsl.strategies.template import Choice
+from tests.scripts import script
 
 Lower = Callable[..., Scop]
 MakeUnit = Callable[..., Any]
 Emulate = Callable[[Sequence[Any]], list[Any]]
 H200, OPTIONS = load_chip("h200"), Options()
+PLANS = script("plans")
+NORM, GELU, COLUMNS, MIXED = PLANS.NORM, PLANS.GELU, PLANS.COLUMNS, PLANS.MIXED
+chain: Callable[[str, int], str] = PLANS.chain
 MOST_WORK = 900  # members of the schedules that are looked at, for each statement
-
-NORM = """
-    m{n}(i) +=! x{n}(i,j)
-    v{n}(i) +=! x{n}(i,j) * x{n}(i,j)
-    y{n}(i,j) = (x{n}(i,j) - m{n}(i) / D) / sqrt(v{n}(i) / D + 0.01)
-    x{next}(i,j) = y{n}(i,j) + x(i,j)
-"""
-GELU = """
-    m{n}(i) +=! x{n}(i,j)
-    v{n}(i) +=! (x{n}(i,j) - m{n}(i) / D) * (x{n}(i,j) - m{n}(i) / D)
-    y{n}(i,j) = (x{n}(i,j) - m{n}(i) / D) / sqrt(v{n}(i) / D + 0.01)
-    x{next}(i,j) = 0.5 * y{n}(i,j) * (1.0 + erf(y{n}(i,j) * 0.7071)) + x{n}(i,j)
-"""
-COLUMNS = """
-    s{n}(j) +=! x{n}(i,j)
-    y{n}(i,j) = tanh(x{n}(i,j) - s{n}(j) / N)
-    x{next}(i,j) = y{n}(i,j) * y{n}(i,j) + x{n}(i,j)
-"""
-MIXED = """
-    q{n}(i) +=! x{n}(i,j) * x{n}(i,j)
-    r{n}(i,j) = x{n}(i,j) / sqrt(q{n}(i) / D + 0.01)
-    c{n}(j) max=! r{n}(i,j)
-    x{next}(i,j) = r{n}(i,j) / (1.0 + exp(-r{n}(i,j))) + c{n}(j) + x{n}(i,j)
-"""
-
-
-def chain(layer: str, count: int) -> str:
-    """Return *count* layers, each of which reads what the one before it makes."""
-    text = "".join(layer.format(n=n, next=n + 1) for n in range(count))
-    return f"def f(float(N,D) x) -> (x{count}) {{ x0(i,j) = x(i,j) * 2.0\n{text} }}"
 
 
 def members(groups: Sequence[Any]) -> list[tuple[str, ...]]:
