@@ -36,7 +36,7 @@ from tcdsl.schedule.placement import in_whole_vectors, place
 from tcdsl.schedule.plan import Plan
 from tcdsl.schedule.trace import record
 from tcdsl.strategies.asked import NOTHING_ASKED, asked_for
-from tcdsl.strategies.catalogue import ALIKE_LAYOUTS, least_seconds
+from tcdsl.strategies.catalogue import ALIKE_ON_CPU, least_seconds
 from tcdsl.strategies.choices import choice_for
 from tcdsl.strategies.contraction import (
     find_contraction,
@@ -151,7 +151,7 @@ def _with_operands(
     if not kept:
         return all_copied
     on_panels, copied = (_seconds(layout, options, cpu) for layout in (laid_out, all_copied))
-    return laid_out if on_panels <= ALIKE_LAYOUTS * copied else all_copied
+    return laid_out if on_panels <= ALIKE_ON_CPU * copied else all_copied
 
 
 def _seconds(scop: Scop, options: Options, cpu: Cpu) -> float:

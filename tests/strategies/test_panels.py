@@ -46,7 +46,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every contraction one on panels, in several blocks along each index."""
     # The first template that applies, whatever it takes.
     monkeypatch.setattr(catalogue, "ALIKE_ON_CPU", inf)
-    monkeypatch.setattr(cpu_planner, "ALIKE_LAYOUTS", inf)
+    monkeypatch.setattr(cpu_planner, "ALIKE_ON_CPU", inf)
     monkeypatch.setattr(cpu_panels, "LEAST_TERMS", 1)
     monkeypatch.setattr(cpu_panels, "LEAST_USES", 1)
     monkeypatch.setattr(cpu_panels, "MOST_WITHIN", 360)
