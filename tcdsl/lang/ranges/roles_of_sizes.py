@@ -38,14 +38,17 @@ def steps_of(c: Comprehension, sizes: Mapping[str, int], opened: Collection[str]
     :arg sizes: the values of all sizes.
     """
     found: dict[str, int] = {}
-    opened = set(opened) - _moved_along(c)
+    moved = _moved_along(c)
     for tensor in c.tensors.values():
         step = max(1, VECTOR_BYTES // tensor.dtype.size_bytes)
         for extent in reversed(tensor.extents[1:]):
-            names = [name for name in involved_sizes(extent) if name in opened]
-            for name in names:
+            unknown = set(involved_sizes(extent)) & set(opened)
+            for name in unknown - moved:
                 found[name] = max(step, found.get(name, 1))
-            step = 1 if names else step // gcd(step, evaluate(extent, sizes))
+            if unknown - moved:
+                step = 1
+            elif not unknown:  # else nothing is known of it
+                step //= gcd(step, evaluate(extent, sizes))
     return {name: step for name, step in found.items() if step > 1}
 
 
