@@ -12,6 +12,7 @@ time and fit the workspace; of these the one that the library takes for the fast
 
 import ctypes
 import sys
+import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -132,6 +133,9 @@ def _new(kind: str) -> ctypes.c_void_p:
 
 
 _handles: dict[int, ctypes.c_void_p] = {}  # by the context's; never destroyed, as contexts
+_running = (
+    threading.Lock()
+)  # a handle has one stream at a time, and other threads have other streams
 
 
 def _handle(context: int) -> ctypes.c_void_p:
@@ -203,10 +207,11 @@ class ConvolutionStep:
         n, m = self._order
         a, b, convolution, c = self._descriptors
         one, before = self._factors
-        status = self._set_stream(self._handle, stream) or self._run(
-            self._handle, one, a, values[n], b, values[m], convolution, self._algorithm,
-            values[3], self._workspace_bytes, before, c, values[2],
-        )  # fmt: skip
+        with _running:
+            status = self._set_stream(self._handle, stream) or self._run(
+                self._handle, one, a, values[n], b, values[m], convolution, self._algorithm,
+                values[3], self._workspace_bytes, before, c, values[2],
+            )  # fmt: skip
         if status != 0:
             raise _error(f"cudnnConvolution{self._what}", status)
 

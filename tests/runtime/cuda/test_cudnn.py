@@ -5,7 +5,9 @@ has.
 """
 
 import ctypes
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -241,6 +243,33 @@ def test_algorithms_that_are_not_taken(refused: dict[str, int], library: FakeLib
     library.algorithms = [refused]
     with pytest.raises(TCError, match="it has no algorithm for cudnn of S0"):
         ConvolutionStep(call, (0, 1, 2, 3), 1)
+
+
+def test_threads_keep_their_streams(library: FakeLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library has one handle in a context, and the handle has one stream at a time."""
+    call, used = call_of("valid"), []
+    step, arrays = ConvolutionStep(call, (0, 1, 2, 3), 1), operands(call)
+    addresses = tuple(array.ctypes.data for array in arrays)
+    both_told = threading.Barrier(2)
+
+    def told(handle: Any, stream: int) -> int:
+        library.streams.append(stream)
+        with suppress(threading.BrokenBarrierError):
+            both_told.wait(0.2)  # long enough for the other thread to tell its own, if it may
+        return 0
+
+    def run(*args: Any) -> int:
+        used.append(library.streams[-1])
+        return 0
+
+    monkeypatch.setattr(step, "_set_stream", told)
+    monkeypatch.setattr(step, "_run", run)
+    threads = [threading.Thread(target=step.launch, args=(addresses, n)) for n in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(used) == [1, 2]
 
 
 def test_failures_are_launch_errors(library: FakeLibrary) -> None:
