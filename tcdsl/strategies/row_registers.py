@@ -184,8 +184,7 @@ def _threads_of_row(problem: Problem, row: Row) -> tuple[int, int]:
     if wanted <= block_sizes.WARP and rows >= 4 * gpu.multiprocessors:
         least = 2 if vector > VECTOR_BYTES // 4 else 1
         threads = min(block_sizes.WARP, power_of_two(-(-groups // least)))
-        while threads > LINE_VECTORS and _idle(groups, threads) > WARP_IDLE:
-            threads //= 2
+        threads = _busy_lanes(groups, threads)
         return threads, -(-groups // threads)
     threads = min(power_of_two(wanted), block_sizes.MAX_ROW_THREADS)
     idle = _idle(groups, threads)
@@ -194,6 +193,13 @@ def _threads_of_row(problem: Problem, row: Row) -> tuple[int, int]:
     elif idle > MANY_IDLE:
         threads = busy_threads(groups, wanted, -(-groups // most))
     return threads, -(-groups // threads)
+
+
+def _busy_lanes(groups: int, most: int) -> int:
+    """Return how many threads of a warp share *groups* vectors: *most*, or fewer if fewer idle."""
+    choices = [most >> n for n in range(3) if most >> n >= LINE_VECTORS] or [most]
+    few = (threads for threads in choices if _idle(groups, threads) <= WARP_IDLE)
+    return next(few, min(choices, key=lambda threads: _idle(groups, threads)))
 
 
 def _idle(groups: int, threads: int) -> float:
