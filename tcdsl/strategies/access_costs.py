@@ -70,8 +70,10 @@ def looked_up(problem: Problem, schedule: Schedule) -> LookedUp:
             if access.array in schedule.resident:
                 seen.add(access.array)
             lines += access.requests * access.lines
-            # As many bytes of a sector as there are beside a run that begins anywhere, on average.
-            beside = sector - min(sector, access.begin_bytes)
+            # As many bytes of a sector as there are beside a run that begins anywhere, on average;
+            # rows that a block has as a whole lie beside one another.
+            is_part = access.run_bytes < access.row_bytes
+            beside = sector - min(sector, access.begin_bytes) if is_part else 0
             whole = access.run_bytes + beside if beside else _up(access.run_bytes, sector)
             over = min(whole, access.row_bytes + beside) / access.run_bytes - 1
             over += access.halo - 1
