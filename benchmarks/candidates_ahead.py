@@ -21,6 +21,7 @@ from candidates_lines import label_of
 
 import tcdsl
 from tcdsl import library
+from tcdsl.cli.bench.cases import TABLES, with_more_sizes
 from tcdsl.cli.bench.device_peers import input_bytes
 from tcdsl.cli.bench.precompile import placeholders
 from tcdsl.errors import TCError
@@ -83,10 +84,15 @@ class Weighed:
 
 
 def jobs(target: str, only: Sequence[str] = ()) -> list[Job]:
-    """Return programs, in an order of which every beginning is a sample; all that match *only*."""
+    """Return programs, in an order of which every beginning is a sample; all that match *only*.
+
+    What is asked for may be of a size that a table of ``tcdsl bench`` has beside the library's.
+    """
     found = []
     for case in library.cases():
-        if case.family not in FAMILIES and not only:
+        if only:
+            case = with_more_sizes(case, TABLES)
+        elif case.family not in FAMILIES:
             continue
         sizes = case.cpu_sizes if target == "cpu" else case.sizes
         for dtype in [name for name in DTYPES if name in case.dtypes]:

@@ -48,7 +48,8 @@ def chosen(form: str, size: Sequence[int], of: str) -> list[tuple[str, float, Op
     """Return names, predicted microseconds and choices; all are in the cache afterwards."""
     function, inputs = function_of(form), inputs_of(form, size)
     first = function.compile(*inputs)
-    kernel = first.choices["kernels"][-1]["kernel"]
+    tiles = (one for one in first.choices["kernels"] if one["template"] == "tile_mma")
+    kernel = next(tiles)["kernel"]  # others may add its parts up
     found: dict[tuple[Any, ...], tuple[str, float, Options]] = {}
     for one in first.candidates:
         is_tile = one.get("template") == "tile_mma" and "predicted_us" in one

@@ -50,7 +50,7 @@ from tcdsl.strategies import (
     problem,
     row_registers,
 )
-from tcdsl.strategies.templates import tile_mma, tile_simt
+from tcdsl.strategies.templates import column, tile_mma, tile_simt
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 from tests.codegen.ptx import stale_loads_of
@@ -498,6 +498,7 @@ def small_chip(monkeypatch: pytest.MonkeyPatch) -> Chip:
         (tile_simt, "SHAPES", ((2, 4, 2, 2), (1, 1, 2, 2))), (tile_simt, "STEPS", (4, 2)),
         (gpu_grouping, "SMALL_WORK", 1), (alignment_shift, "LEAST_VECTORS", 1),
         (row_terms, "LEAST_LENGTH", 2), (kept_rows, "LONG", 8), (row_registers, "FEW_ROWS", 0),
+        (column, "BLOCKS_EACH", 0),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     return replace(

@@ -6,11 +6,11 @@
     step > a line     as many lines as lanes, though each has as few bytes: rows of one thread each
 
 A block whose neighbours along a row are less than a sector fetches the whole sector, and so do the
-blocks beside it.
+blocks beside it.  Where rows begin anywhere in a sector, so do all that a block has of them.
 """
 
 from collections.abc import Iterator, Sequence
-from math import ceil, prod
+from math import ceil, gcd, prod
 from typing import NamedTuple
 
 from tcdsl.costmodel import gpu_thresholds
@@ -41,6 +41,7 @@ class Access:
     moved_bytes: int  # every element once
     run_bytes: int  # of memory without a gap that a block has of it
     row_bytes: int  # that all blocks together have of such a run
+    begin_bytes: int  # of which all runs begin at a multiple; at least an element
     halo: float = 1.0  # elements that blocks have of it, for each that there is
 
 
@@ -69,8 +70,12 @@ def looked_up(problem: Problem, schedule: Schedule) -> LookedUp:
             if access.array in schedule.resident:
                 seen.add(access.array)
             lines += access.requests * access.lines
-            whole = ceil(access.run_bytes / sector) * sector
-            over = min(whole, access.row_bytes) / access.run_bytes - 1
+            # As many bytes of a sector as there are beside a run that begins anywhere, on average;
+            # rows that a block has as a whole lie beside one another.
+            is_part = access.run_bytes < access.row_bytes
+            beside = sector - min(sector, access.begin_bytes) if is_part else 0
+            whole = access.run_bytes + beside if beside else _up(access.run_bytes, sector)
+            over = min(whole, access.row_bytes + beside) / access.run_bytes - 1
             over += access.halo - 1
             fetched += over * min(footprint_bytes[access.array], access.moved_bytes)
     return LookedUp(lines, fetched)
@@ -127,7 +132,26 @@ def accesses_of(problem: Problem, schedule: Schedule, name: str) -> Iterator[Acc
         scattered = max(0.0, _lines(threads, strides, size, vector) - whole)
         lines = whole + SCATTERED * scattered
         run, row = _run(shape, pieces, strides, size)
-        yield Access(array, requests, lines, moved * size, run, row, _halo(shape, pieces, place))
+        begin = _begin(shape, strides, size)
+        halo = _halo(shape, pieces, place)
+        yield Access(array, requests, lines, moved * size, run, row, begin, halo)
+
+
+def _up(size_bytes: int, unit: int) -> int:
+    return ceil(size_bytes / unit) * unit
+
+
+def _begin(shape: Shape, strides: Sequence[float], size: int) -> int:
+    """Return the bytes of which all rows of an array begin at a multiple.
+
+    The array itself does: only what it has of other dimensions counts.
+    """
+    others = [
+        round(stride * size)
+        for stride, extent in zip(strides, shape.extents, strict=True)
+        if extent > 1 and stride > 1 and stride == int(stride)
+    ]
+    return gcd(LINE_BYTES, *others)
 
 
 def _others(count: int, stride: float) -> float:

@@ -28,12 +28,14 @@ MOST_IDLE = gpu_thresholds.IDLE_OF_FEW
 FEW_ROWS = gpu_thresholds.FEW_ROWS
 LONE_ROWS = gpu_thresholds.LONE_ROWS
 MANY_IDLE = gpu_thresholds.IDLE_OF_MANY
+WARP_IDLE = gpu_thresholds.IDLE_OF_WARP
 VECTORS_IN_FLIGHT = gpu_thresholds.ROW_VECTORS
 SKEWED_VECTORS = gpu_thresholds.ROW_VECTORS_SKEWED
 MANY_VECTORS = gpu_thresholds.ROW_VECTORS_READ
 # Of blocks and threads whose registers are worth being counted: smaller ones have enough.
 LEAST_HELD = 4 * block_sizes.WARP
 LEAST_VALUES = 32
+LINE_VECTORS = 8  # of a line of memory, which fewer threads would load in pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,9 @@ def _kept_row(problem: Problem, row: Row) -> kept_rows.KeptRow:
 def _threads_of_row(problem: Problem, row: Row) -> tuple[int, int]:
     """Return the threads of a row that is kept in registers, and the vectors of each.
 
-    Some four vectors keep loads in flight; a row in one warp needs no barrier.  Values of half
+    Some four vectors keep loads in flight; a row in one warp needs no barrier, and of its threads
+    few idle: of float32 softmax of 700000 x 96 eight with three vectors take 132 us, 32 with one
+    143, and four, whose vectors are half a line of memory, 134.  Values of half
     types cost instructions rather than bytes: the more a thread has, the fewer for folding.
     Where rows are so few that their latency counts, threads do not idle in the last turn, and
     few of them fold: float32 batchnorm of (32, 1024, 7, 7) takes 8.4 us with 256 threads, 13
@@ -180,14 +184,27 @@ def _threads_of_row(problem: Problem, row: Row) -> tuple[int, int]:
     if wanted <= block_sizes.WARP and rows >= 4 * gpu.multiprocessors:
         least = 2 if vector > VECTOR_BYTES // 4 else 1
         threads = min(block_sizes.WARP, power_of_two(-(-groups // least)))
+        threads = _busy_lanes(groups, threads)
         return threads, -(-groups // threads)
     threads = min(power_of_two(wanted), block_sizes.MAX_ROW_THREADS)
-    idle = 1 - groups / (threads * -(-groups // threads))
+    idle = _idle(groups, threads)
     if idle > MOST_IDLE and rows <= FEW_ROWS * gpu.multiprocessors:
         threads = busy_threads(groups, block_sizes.BLOCK_THREADS, -(-groups // most))
     elif idle > MANY_IDLE:
         threads = busy_threads(groups, wanted, -(-groups // most))
     return threads, -(-groups // threads)
+
+
+def _busy_lanes(groups: int, most: int) -> int:
+    """Return how many threads of a warp share *groups* vectors: *most*, or fewer if fewer idle."""
+    choices = [most >> n for n in range(3) if most >> n >= LINE_VECTORS] or [most]
+    few = (threads for threads in choices if _idle(groups, threads) <= WARP_IDLE)
+    return next(few, min(choices, key=lambda threads: _idle(groups, threads)))
+
+
+def _idle(groups: int, threads: int) -> float:
+    """Return the part of the turns of *threads* over *groups* vectors in which they idle."""
+    return 1 - groups / (threads * -(-groups // threads))
 
 
 def _vectors_of_row(problem: Problem, row: Row, most: int) -> int:

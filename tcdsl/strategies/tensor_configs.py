@@ -209,8 +209,8 @@ def in_shares(problem: Problem, config: TensorConfig) -> Iterator[TensorConfig]:
         shares = equal_shares(problem, own)
         assert shares is not None
         warps = config.warp_rows * config.warp_columns
-        has_remainder = count_tiles(problem, config) % blocks != 0
-        if has_remainder and shares.each >= LEAST_STEPS and shares.blocks * warps <= MAX_TICKETS:
+        are_whole = shares.each % shares.steps == 0  # tiles, which need no shares
+        if not are_whole and shares.each >= LEAST_STEPS and shares.blocks * warps <= MAX_TICKETS:
             yield own
 
 

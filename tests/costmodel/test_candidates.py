@@ -98,6 +98,12 @@ def test_every_beginning_of_the_jobs_is_a_sample() -> None:
     assert max(job.input_bytes for job in work) <= candidates_ahead.MOST_BYTES
 
 
+def test_sizes_that_a_table_has_beside_the_librarys_can_be_asked_for() -> None:
+    (job,) = candidates_ahead.jobs("cuda", ["softmax float32 M=700000 *"])
+    assert dict(job.sizes) == {"M": 700_000, "N": 96}
+    assert job not in candidates_ahead.jobs("cuda")
+
+
 @pytest.mark.slow
 def test_candidates_of_a_program_are_compiled_by_several_processes() -> None:
     job = candidates_ahead.Job("row_sum", "float32", (("M", 64), ("N", 300)), "emulate")

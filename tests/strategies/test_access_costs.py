@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tcdsl.strategies.access_costs import SCATTERED, Access, accesses_of
+from tcdsl.strategies.access_costs import SCATTERED, Access, accesses_of, looked_up
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.template import Choice
 from tcdsl.strategies.templates import column, elementwise, row
@@ -42,6 +42,27 @@ def test_columns_that_are_less_than_a_sector() -> None:
     assert (found.run_bytes, found.row_bytes) == (4, 12)
     found = access_to(problem, Choice(column.TEMPLATE, all_of_them), "x")
     assert (found.run_bytes, found.row_bytes) == (12, 12)
+
+
+@pytest.mark.parametrize(
+    ("columns", "begin", "beside"),
+    # Runs of 32 columns, 128 bytes: of rows that begin at any element 28 bytes more, at any two 24.
+    [(50_003, 4, 28 / 128), (50_002, 8, 24 / 128), (50_000, 64, 0.0)],
+)
+def test_rows_that_begin_anywhere_share_sectors(columns: int, begin: int, beside: float) -> None:
+    source = "def f(float(M,N) x) -> (y) { y(n) +=! x(m,n) }"
+    (problem,) = problems_of(source, [(64, columns)])
+    choice = Choice(column.TEMPLATE, column.ColumnConfig(32, 8))
+    assert access_to(problem, choice, "x").begin_bytes == begin
+    fetched = looked_up(problem, choice.schedule(problem)).fetched
+    assert fetched == pytest.approx(beside * 64 * columns * 4, rel=1e-3)
+
+
+def test_whole_rows_lie_beside_one_another() -> None:
+    (problem,) = problems_of("def f(float(M,N) x) -> (y) { y(n) +=! x(m,n) }", [(5000, 5)])
+    choice = Choice(column.TEMPLATE, column.ColumnConfig(5, 32))
+    assert access_to(problem, choice, "x").begin_bytes == 4
+    assert looked_up(problem, choice.schedule(problem)).fetched < 5 * 4
 
 
 def test_a_remainder_that_wraps_moves_through_memory_like_its_operand() -> None:

@@ -227,3 +227,11 @@ def test_they_are_taken_by_choices_alone() -> None:
     (weighed,) = planned(source_of("nn"), (2560, 2560), (2560, 2560)).done.plan.weighed
     assert weighed.choice["shares"] == 0
     assert any(one.get("config", {}).get("shares") for one in weighed.candidates())
+
+
+def test_blocks_that_would_have_a_whole_tile_each_have_none() -> None:
+    """132 blocks for 128 tiles of 128 x 192 would have all 32 steps of one each, and 4 nothing."""
+    (weighed,) = planned(source_of("nn"), (1000, 2048), (2048, 3000)).done.plan.weighed
+    configs = [one["config"] for one in weighed.candidates() if "config" in one]
+    found = {(c["columns"], c["warp_rows"]) for c in configs if c.get("shares") == 132}
+    assert (128, 8) in found and (192, 8) not in found

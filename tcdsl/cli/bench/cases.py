@@ -158,11 +158,16 @@ def shard_of(found: Sequence[Work], text: str | None) -> list[Work]:
     return list(found[number - 1 :: count])
 
 
+def with_more_sizes(case: Case, tables: Iterable[str]) -> Case:
+    """Return *case* with the sizes that *tables* have beside the library's."""
+    more = (sizes for table in tables for sizes in MORE_SIZES.get(table, {}).get(case.name, ()))
+    return replace(case, sizes=(*case.sizes, *(s for s in more if s not in case.sizes)))
+
+
 def _at_sizes(
     place: HasSizes, case: Case, dtype: str, arguments: argparse.Namespace
 ) -> Iterator[Work]:
-    more = MORE_SIZES.get(arguments.table, {}).get(case.name, ())
-    known = replace(case, sizes=(*case.sizes, *(s for s in more if s not in case.sizes)))
+    known = with_more_sizes(case, (arguments.table,))
     chosen = place.sizes(known, dtype)
     if chosen and arguments.sizes == "largest":
         chosen = (max(chosen, key=lambda sizes: elements(case, sizes)),)
