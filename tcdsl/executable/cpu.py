@@ -220,7 +220,8 @@ def cpu_program(
 
         def begin(printed: "CSource") -> None:
             running.close()  # of a plan that proved to be wrong
-            own = flags if printed.has_tiles else without_tiles(flags)
+            has_tiles = printed.has_tiles and cpu.vector_bytes <= 32
+            own = flags if has_tiles else without_tiles(flags)
             code = begun_shared(printed.text, own, compiler=compiler)
             begun.append(running.enter_context(code))
 
