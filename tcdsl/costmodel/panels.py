@@ -63,7 +63,9 @@ def work_on_panels(product: Product, blocking: Blocking, cpu: Cpu) -> CpuWork:
     copying = COPY_LANES / product.together
     phases = [
         Phase(threads, ((unit, products),)),
-        Phase(threads, l2_bytes=added + near, l3_bytes=far),
+        Phase(
+            threads, l2_bytes=added + near, l3_bytes=far, dram_bytes=_results_stored(product, cpu),
+        ),
         Phase(
             threads, ((unit, copying * copied),), l3_bytes=2 * size * copied,
             dram_bytes=_first_read(product, blocking, cpu),
@@ -77,6 +79,15 @@ def work_on_panels(product: Product, blocking: Blocking, cpu: Cpu) -> CpuWork:
     phases.append(Phase(cpu.threads, ((unit, copying * filled),)))
     phases.append(Phase(cpu.threads, dram_bytes=2 * size * filled))
     return CpuWork(tuple(phases), forks=min(2, 2 * (cpu.threads - 1)))
+
+
+def _results_stored(product: Product, cpu: Cpu) -> float:
+    """Return the bytes of results from and to memory, none where a cache holds them.
+
+    A line that is written is loaded, too.
+    """
+    stored = float(product.count * product.rows * product.columns * product.element_bytes)
+    return 2 * stored if stored > HELD * cpu.l3_bytes else 0.0
 
 
 def _first_read(product: Product, blocking: Blocking, cpu: Cpu) -> float:

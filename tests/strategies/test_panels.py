@@ -131,6 +131,15 @@ def test_operands_that_no_cache_holds_are_read_from_memory() -> None:
         assert work.dram_bytes == (4 * (2 * 128 + 40) * terms if is_far else 0)
 
 
+def test_results_that_no_cache_holds_are_stored_to_memory() -> None:
+    for rows, is_far in ((10_000, False), (100_000, True)):
+        product = Product(rows, 512, 64, 1, (10, 32), 4)
+        work = work_on_panels(product, Blocking(40, 64, 64, True), Cpu(8))
+        filled, read = 2 * 4 * 512 * 64, 4 * rows * 64  # columns, rows
+        stored = 2 * 4 * rows * 512
+        assert work.dram_bytes == filled + (read + stored if is_far else 0)
+
+
 def test_few_blocks_of_long_sums_leave_threads_idle(compiled: Compile) -> None:
     """128 x 32 x 65536 for 8 threads: 4.9 ms on panels, 2.4 in tiles of partial sums."""
     found = compiled(DOT, (128, 1 << 16), (32, 1 << 16), threads=8)
