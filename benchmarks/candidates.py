@@ -8,6 +8,7 @@
 
 An H200's lie in ``benchmarks/measured``: candidates_h200.jsonl of reductions and graphs,
 candidates_tiles_h200 of products and stencils, candidates_networks_h200 of pieces of networks.
+candidates_xeon is of one thread of a CPU, of which eight programs ran at once, a core each.
 
 For each program, and each of its kernels with something to choose, candidates are forced one after
 another: the best half by prediction, and a sample of the others.  They take turns with the default

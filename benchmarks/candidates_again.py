@@ -1,11 +1,11 @@
 """Measured lines with what the present estimate predicts: no GPU is needed.
 
-A line's program is planned again for its chip, and its candidates are found by their configuration;
-those that no space has any longer are left out.  The default is then what the compiler would take
-of those that were measured, as ``strategies/catalogue.fastest`` does: the first in its order of
-those whose predictions are alike, or the first of all where that is in a space of the likeliest.
-Spaces change, so that what it takes of all candidates may not have been measured; the summary has
-a line without these kernels.
+A line's program is planned again for its chip, without one for a thread of a CPU, and its
+candidates are found by their configuration; those that no space has any longer are left out. The
+default is then what the compiler would take of those that were measured, as
+``strategies/catalogue.fastest`` does: the first in its order of those whose predictions are alike,
+or the first of all where that is in a space of the likeliest. Spaces change, so that what it takes
+of all candidates may not have been measured; the summary has a line without these kernels.
 """
 
 import json
@@ -17,7 +17,8 @@ from candidates_lines import Line
 
 from tcdsl import library
 from tcdsl.costmodel.chip import Chip, chip_stems, load_chip
-from tcdsl.driver import compile_to_cuda
+from tcdsl.costmodel.machine import Cpu
+from tcdsl.driver import compile_to_c, compile_to_cuda
 from tcdsl.lang.ranges.binding import bind_sizes
 from tcdsl.lang.ranges.specialiser import specialise
 from tcdsl.lang.request import Request
@@ -36,12 +37,15 @@ def chip_of(name: str) -> Chip:
     return next(chip for chip in map(load_chip, chip_stems()) if chip.name == name)
 
 
-def plan_of(case_name: str, dtype: str, sizes: Mapping[str, int], chip: Chip) -> Plan:
+def plan_of(case_name: str, dtype: str, sizes: Mapping[str, int], chip: Chip | Cpu) -> Plan:
     """Return the plan of a library program for *chip*."""
     case = library.case(case_name)
     comprehension = analyse(parse_program(Source(library.source_for(case, dtype))))[-1]
     special = specialise(comprehension, bind_sizes(comprehension, case.input_shapes(sizes)))
-    return compile_to_cuda(Request(comprehension, special), chip).plan
+    request = Request(comprehension, special)
+    if isinstance(chip, Cpu):
+        return compile_to_c(request, chip).plan
+    return compile_to_cuda(request, chip).plan
 
 
 def again(lines: Iterable[Line]) -> Iterator[Line]:
@@ -49,7 +53,8 @@ def again(lines: Iterable[Line]) -> Iterator[Line]:
     plans: dict[str, Plan] = {}
     for line in lines:
         if line.program not in plans:
-            plans[line.program] = plan_of(line.case, line.dtype, line.sizes, chip_of(line.chip))
+            chip = chip_of(line.chip) if line.chip else Cpu(1)
+            plans[line.program] = plan_of(line.case, line.dtype, line.sizes, chip)
         weighed = (w for w in plans[line.program].weighed if w.kernel == line.kernel)
         known = {_key(c): c for one in weighed for c in one.candidates() if "predicted_us" in c}
         candidates = tuple(
@@ -58,8 +63,9 @@ def again(lines: Iterable[Line]) -> Iterator[Line]:
             if _key(c) in known
         )
         if candidates:
-            taken = _taken(candidates, list(known))
             chosen = {key for key, c in known.items() if c["is_chosen"]}
+            own = [] if line.chip else [c for c in candidates if _key(c) in chosen]
+            taken = own[0] if own else _taken(candidates, list(known))
             yield replace(
                 line, candidates=candidates, default_us=taken["measured_us"],
                 is_default_measured=not chosen.isdisjoint(map(_key, candidates)),

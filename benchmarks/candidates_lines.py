@@ -13,7 +13,7 @@ which other kernels are as ever.
 import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -139,6 +139,7 @@ def _medians(lines: Sequence[Line]) -> Iterator[str]:
     known = [line.correlation for line in lines if line.correlation is not None]
     if known:
         yield f"rank correlation at the median: {statistics.median(known):.2f}"
+    yield from _within_templates(lines)
     orders = [line.order for line in lines if line.order is not None]
     if orders:
         yield f"order of times that differ by 3 %, at the median: {statistics.median(orders):.2f}"
@@ -154,6 +155,21 @@ def _medians(lines: Sequence[Line]) -> Iterator[str]:
             yield (
                 f"{name}: within 3 % of the fastest in {100 * near[0] / len(found):.0f} %,"
                 f" within 10 % in {100 * near[1] / len(found):.0f} %, {max(found):.2f} at most"
+            )
+
+
+def _within_templates(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield how far the estimate tells the configurations of each template apart."""
+    for name in dict.fromkeys(c["template"] for line in lines for c in line.candidates):
+        own = [
+            replace(line, candidates=tuple(c for c in line.candidates if c["template"] == name))
+            for line in lines
+        ]
+        known = [line.correlation for line in own if line.correlation is not None]
+        if known:
+            yield (
+                f"rank correlation within {name}: {statistics.median(known):.2f} at the median of"
+                f" {len(known)} kernels, {min(known):.2f} at least"
             )
 
 

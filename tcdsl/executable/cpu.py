@@ -22,7 +22,13 @@ from tcdsl.executable.faults import error_of
 from tcdsl.lang.comprehension import Comprehension, Specialisation
 from tcdsl.options import Options
 from tcdsl.runtime.arrays import ArraySpec, NDArray, as_numpy, overlaps
-from tcdsl.runtime.c_compiler import begun_shared, c_flags, cpu_identity, find_compiler
+from tcdsl.runtime.c_compiler import (
+    begun_shared,
+    c_flags,
+    cpu_identity,
+    find_compiler,
+    without_tiles,
+)
 from tcdsl.runtime.cache import default_cache, key_of
 from tcdsl.runtime.calibrated import cpu_of
 from tcdsl.runtime.cpu import CpuProgram, Manifest
@@ -214,7 +220,9 @@ def cpu_program(
 
         def begin(printed: "CSource") -> None:
             running.close()  # of a plan that proved to be wrong
-            code = begun_shared(printed.text, flags, compiler=compiler)
+            has_tiles = printed.has_tiles and cpu.vector_bytes <= 32
+            own = flags if has_tiles else without_tiles(flags)
+            code = begun_shared(printed.text, own, compiler=compiler)
             begun.append(running.enter_context(code))
 
         compiled = compile_to_c(request, cpu, begin)

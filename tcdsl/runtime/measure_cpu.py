@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.runtime.c_compiler import c_flags, compile_shared, find_compiler
+from tcdsl.runtime.c_compiler import c_flags, compile_shared, find_compiler, without_tiles
 from tcdsl.runtime.launch import load_library
 
 RUNS = 5
@@ -122,7 +122,8 @@ class _Loops:
 
     def __init__(self, cpu: Cpu) -> None:
         self.cpu = cpu
-        self.library = load_library(compile_shared(_TEXT, c_flags(find_compiler())))
+        flags = without_tiles(c_flags(find_compiler()))
+        self.library = load_library(compile_shared(_TEXT, flags))
         self.library.fma_chain.argtypes = [ctypes.c_int64, ctypes.c_float, ctypes.c_float]
         self.library.fma_f32.argtypes = [ctypes.c_int64, ctypes.c_float]
         self.library.fma_f64.argtypes = [ctypes.c_int64, ctypes.c_double]

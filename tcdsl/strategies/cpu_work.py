@@ -222,11 +222,15 @@ def _is_tile(schedule: Schedule, name: str) -> bool:
 
 
 def _in_tile(schedule: Schedule, nest: _Nest) -> list[int]:
-    """Return the positions of the loops over a tile of registers."""
+    """Return the positions of the loops over a tile of registers, not of those around it.
+
+    Around a tile of one row these have a step of 1, too.
+    """
     last = len(nest.loops) - 1
+    around = sum(nest.name in loop.pieces for loop in schedule.outer)
     rows = (
         at for at, loop in enumerate(nest.loops)
-        if loop.step == 1 and (nest.name, loop.dim) in schedule.unrolled
+        if at >= around and loop.step == 1 and (nest.name, loop.dim) in schedule.unrolled
     )  # fmt: skip
     return [*dict.fromkeys((*rows, last))]
 

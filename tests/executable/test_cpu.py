@@ -9,13 +9,21 @@ import numpy as np
 import pytest
 
 import tcdsl
+from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import CpuBackend
 from tcdsl.errors import TCWarning
-from tcdsl.runtime.c_compiler import begun_shared, why_no_compiler
+from tcdsl.runtime.c_compiler import (
+    begun_shared,
+    c_flags,
+    find_compiler,
+    why_no_compiler,
+    without_tiles,
+)
 from tcdsl.schedule.plan import Plan
 
 pytestmark = pytest.mark.skipif(why_no_compiler() is not None, reason="needs a C compiler")
 TEXT = "def f(float(N) x) -> (y) { y(i) = x(i) + 1 }"
+PRODUCT = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 
 
 @pytest.fixture
@@ -72,3 +80,29 @@ def test_nobody_gets_the_code_of_a_plan_that_proves_to_be_wrong(
     np.testing.assert_array_equal(compiled(x), x + 1)
     first, second = ["begins", "verified", "ended"], ["begins", "verified", "waited for", "ended"]
     assert events == first + second
+
+
+@pytest.mark.parametrize("vector_bytes", [32, 64])
+def test_narrow_tiles_of_registers_are_cleared_and_stored_by_no_calls(
+    vector_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Copies of whole arrays are: calls of memcpy are faster."""
+    monkeypatch.setenv("TCDSL_CACHE_DIR", str(tmp_path))
+    cpu = Cpu(1, vector_bytes, has_byte_dots=False, has_bfloat16_dots=False)
+    monkeypatch.setattr("tcdsl.executable.cpu.cpu_of", lambda threads: cpu)
+    given: list[tuple[str, ...]] = []
+
+    def recorded(text: str, flags: tuple[str, ...], **options: Any) -> Any:
+        given.append(flags)
+        return begun_shared(text, flags, **options)
+
+    monkeypatch.setattr("tcdsl.executable.cpu.begun_shared", recorded)
+    product = tcdsl.define(PRODUCT)
+    a = np.arange(72 * 64, dtype=np.float32).reshape(72, 64) % 7
+    b = np.arange(64 * 48, dtype=np.float32).reshape(64, 48) % 5
+    np.testing.assert_array_equal(product.f.compile(a, b, target="cpu")(a, b), a @ b)
+    x = np.ones(4, np.float32)
+    np.testing.assert_array_equal(tcdsl.define(TEXT).f.compile(x, target="cpu")(x), x + 1)
+    flags = c_flags(find_compiler())
+    with_tiles = flags if vector_bytes == 32 else without_tiles(flags)
+    assert given == [with_tiles, without_tiles(flags)]

@@ -20,6 +20,7 @@ from tcdsl.runtime.c_compiler import (
     FAST_MATH_FLAGS,
     OPENMP_FLAG,
     OPTIONAL_FLAGS,
+    TILE_FLAG,
     Compiler,
     begun_shared,
     c_flags,
@@ -28,6 +29,7 @@ from tcdsl.runtime.c_compiler import (
     find_compiler,
     first_error,
     why_no_compiler,
+    without_tiles,
 )
 
 needs_cc = pytest.mark.skipif(why_no_compiler() is not None, reason="needs a C compiler")
@@ -179,6 +181,7 @@ def test_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = find_compiler()
     assert c_flags(compiler) == compiler.flags
     assert "-ffast-math" not in c_flags(compiler, fast_math=True)
+    assert without_tiles(("-O3", TILE_FLAG, "-fPIC")) == ("-O3", "-fPIC")
     # The last of two contradicting flags counts.
     flags = c_flags(compiler, fast_math=True)
     assert flags[-len(FAST_MATH_FLAGS) :] == FAST_MATH_FLAGS

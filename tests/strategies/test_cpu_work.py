@@ -81,3 +81,13 @@ def test_loops_in_order_can_be_asked_for(order: str) -> None:
     executable = compiled(ROWS, (33, 65), choices=json.dumps(asked), threads=1)
     (made,) = executable.choices["kernels"]
     assert made == entry
+
+
+def test_a_tile_of_one_row_is_not_the_loop_around_it() -> None:
+    """Which has a step of 1, too: then it was predicted as one tile of all rows."""
+    source = "def f(float(N,G,C) x, float(G,C,F) w) -> (y) { y(n,g,f) +=! x(n,g,c) * w(g,c,f) }"
+    executable = compiled(source, (32, 32, 64), (32, 64, 16), threads=1)
+    tiles = [c for c in fitting(executable) if c["template"] == "cpu_tile"]
+    by_tile = {(c["config"]["lanes"], c["config"]["rows"][0][1]): c["predicted_us"] for c in tiles}
+    width = min(lanes for lanes, _ in by_tile)
+    assert by_tile[width, 1] > by_tile[width, 2] > by_tile[width, 4]

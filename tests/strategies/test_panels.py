@@ -10,7 +10,7 @@ import pytest
 
 from tcdsl.costmodel import cpu_thresholds, panels
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.costmodel.panels import Product, blockings
+from tcdsl.costmodel.panels import Blocking, Product, blockings, work_on_panels
 from tcdsl.driver import Compiled
 from tcdsl.options import Options
 from tcdsl.plan import cpu_planner
@@ -109,6 +109,41 @@ def test_blocks_fit_the_caches() -> None:
         held = one.rows * one.terms + one.columns * one.terms + one.rows * one.columns
         assert 4 * held <= cpu.l2_bytes
         assert one.rows % 10 == 0 and one.columns % 32 == 0
+
+
+def test_columns_that_other_threads_have_packed_are_not_near() -> None:
+    product, blocking = Product(1000, 1000, 900, 1, (10, 32), 4), Blocking(200, 256, 300, True)
+    near = 4 * 256 * 900  # of a block
+    alone, many = (
+        work_on_panels(product, blocking, Cpu(1)),
+        work_on_panels(product, blocking, Cpu(8)),
+    )
+    assert many.phases[1].l3_bytes == 5 * 4 * near and alone.phases[1].l3_bytes == 0
+    own = work_on_panels(product, Blocking(200, 256, 300, False), Cpu(8))
+    assert own.phases[1].l3_bytes == 0 and own.phases[2].l3_bytes > many.phases[2].l3_bytes
+
+
+def test_operands_that_no_cache_holds_are_read_from_memory() -> None:
+    """Those that fit have been there before."""
+    for terms, is_far in ((1000, False), (60_000, True)):
+        product = Product(128, 40, terms, 2, (10, 32), 4)
+        work = work_on_panels(product, Blocking(40, 64, 300, False), Cpu(8))
+        assert work.dram_bytes == (4 * (2 * 128 + 40) * terms if is_far else 0)
+
+
+def test_results_that_no_cache_holds_are_stored_to_memory() -> None:
+    for rows, is_far in ((10_000, False), (100_000, True)):
+        product = Product(rows, 512, 64, 1, (10, 32), 4)
+        work = work_on_panels(product, Blocking(40, 64, 64, True), Cpu(8))
+        filled, read = 2 * 4 * 512 * 64, 4 * rows * 64  # columns, rows
+        stored = 2 * 4 * rows * 512
+        assert work.dram_bytes == filled + (read + stored if is_far else 0)
+
+
+def test_few_blocks_of_long_sums_leave_threads_idle(compiled: Compile) -> None:
+    """128 x 32 x 65536 for 8 threads: 4.9 ms on panels, 2.4 in tiles of partial sums."""
+    found = compiled(DOT, (128, 1 << 16), (32, 1 << 16), threads=8)
+    assert templates_of(found)[0] == "cpu_tile"
 
 
 @pytest.mark.parametrize("terms", [4096, 16384])

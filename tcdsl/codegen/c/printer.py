@@ -94,6 +94,7 @@ class CSource:
     integers: tuple[Integer, ...] = ()  # open sizes and strides
     statements: tuple[str, ...] = ()  # for each line of *body*, the statement that it prints
     functions: frozenset[str] = frozenset()  # of the device library
+    has_tiles: bool = False  # of registers, that loops which are written out add up
 
 
 # What the caller sets, once: what multiplies matrices as a text says.
@@ -151,10 +152,12 @@ class _PlanPrinter:
         functions = (used | {"tc_div_i64", "tc_mod_i64"}) & FUNCTIONS.keys()
         prelude = _PRELUDE + _PRODUCTS if self.has_products else _PRELUDE
         pointers = [array.name for array in arguments] + ([""] if workspace != 0 else [])
+        loops = (loop for kernel in self.plan.kernels for loop in loops_of(kernel.tree))
+        has_tiles = any(loop.kind is LoopKind.UNROLL for loop in loops)
         return CSource(
             "\n".join([header_text(parts_for(functions)), prelude, body]), body,
             tuple(pointers), workspace if isinstance(workspace, int) else None,
-            tuple(self.sites), self.sizes.integers, of_lines, functions,
+            tuple(self.sites), self.sizes.integers, of_lines, functions, has_tiles,
         )  # fmt: skip
 
     def _call(self, kernel: Kernel) -> list[Node]:
