@@ -35,7 +35,7 @@ from tcdsl.strategies.implicit_product import (
 from tcdsl.strategies.live_steps import with_live_steps
 from tcdsl.strategies.lowering import Chunk, Lowering
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.schedule import Implicit, Schedule, Tile
+from tcdsl.strategies.schedule import Implicit, Tile
 from tcdsl.strategies.tensor_blocks import in_swaths, levels_of
 from tcdsl.strategies.tensor_kernel import accumulation_of, with_accumulation
 from tcdsl.strategies.tensor_tree import TensorKernel
@@ -54,9 +54,9 @@ def chunk_size(classes: Classes, step: int, chunks: int) -> int:
     return -(-classes.term.extent // (step * chunks)) * step
 
 
-def implicit_kernel(problem: Problem, schedule: Schedule, product: Implicit) -> TensorKernel:
-    """Return the kernel of *problem* that *schedule* says."""
-    return _Builder(problem, product).kernel(schedule)
+def implicit_kernel(problem: Problem, product: Implicit) -> TensorKernel:
+    """Return the loops of *product*, a sum of *problem*."""
+    return _Builder(problem, product).kernel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ class _Builder:
         # Blocks that share an open number of terms have steps in turn: each has some of any number.
         self.is_dealt = self.count > 1 and bool(self.classes.term.size)
 
-    def kernel(self, schedule: Schedule) -> TensorKernel:
-        """Return the kernel that *schedule* explains."""
+    def kernel(self) -> TensorKernel:
+        """Return the kernel's loops."""
         sums = self._sums()
         scop = self._padded(sums.scop)
         row, column, term = self.classes.row, self.classes.column, self.classes.term
@@ -119,9 +119,8 @@ class _Builder:
         buffers = self.product.stages if self.product.boxes else 1
         kernel = TensorKernel(
             scop, lead, tuple(outer), {lead: self._step()}, ((sums.init,),), (lead,),
-            ((sums.store, *sums.after),), levels, (), buffers, schedule.why,
-            () if is_finished else sums.left, schedule.template, schedule.config, schedule.code,
-            last,
+            ((sums.store, *sums.after),), levels, (), buffers,
+            () if is_finished else sums.left, last,
         )  # fmt: skip
         if not self.product.in_turn:
             kernel = with_live_steps(kernel, is_counted=self.product.boxes)

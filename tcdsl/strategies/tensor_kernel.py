@@ -49,7 +49,7 @@ from tcdsl.strategies.register_operands import (
     with_operand,
     with_register_operand,
 )
-from tcdsl.strategies.schedule import Schedule, Tensor, Terms, Tile
+from tcdsl.strategies.schedule import Tensor, Terms, Tile
 from tcdsl.strategies.tensor_blocks import in_swaths, levels_of, with_clusters
 from tcdsl.strategies.tensor_tree import TensorKernel
 from tcdsl.strategies.tensor_types import is_split, is_truncated
@@ -69,7 +69,7 @@ from tcdsl.strategies.tile_folds import (
 ROW_MULTIPLE = 4  # elements of a sum that a vector has
 
 
-def tensor_kernel(problem: Problem, schedule: Schedule, product: Tensor) -> TensorKernel:
+def tensor_kernel(problem: Problem, product: Tensor) -> TensorKernel:
     """Return the kernel of *problem* that *schedule* says, a *product* on tensor cores."""
     problem = with_operand(problem)
     whole, members = problem, problem.group.members
@@ -131,9 +131,7 @@ def tensor_kernel(problem: Problem, schedule: Schedule, product: Tensor) -> Tens
     kernel = TensorKernel(
         scop, lead, tuple(outer), steps, tuple((name,) for name in begun), product.products,
         (*nests, *((fold.store,) for fold in folds)), levels, (),
-        product.stages if product.boxes else 1, schedule.why, left, schedule.template,
-        schedule.config,
-        schedule.code, last,
+        product.stages if product.boxes else 1, left, last,
     )  # fmt: skip
     if not product.in_turn and len(product.terms) == 1 and product.cluster == (1, 1):
         kernel = with_live_steps(kernel, is_counted=product.boxes, may_shift=True)

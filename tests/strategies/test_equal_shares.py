@@ -171,7 +171,9 @@ def test_other_flags_are_refused() -> None:
 def test_blocks_that_wait_for_later_ones_are_refused() -> None:
     plan = _plan()
     (kernel,) = plan.kernels
-    reason = why_not_in_order(plan.scop, replace(kernel, is_reversed=True))
+    reason = why_not_in_order(
+        plan.scop, replace(kernel, code=replace(kernel.code, is_reversed=True))
+    )
     assert reason == "blocks that wait for one another start in reversed order"
     blocks = kernel.tree
     assert isinstance(blocks, Loop) and blocks.kind is LoopKind.BLOCK
