@@ -58,7 +58,16 @@ def default_code(problem: Problem, schedule: Schedule) -> Code:
         schedule.resident_blocks or _blocks_of_wave(problem, schedule),
         _row_bytes(problem, schedule),
     )
-    return Code(prefetch_bytes, resident, thread_registers=registers, row_bytes=rows)
+    is_reversed = False if _is_in_order(schedule) else None
+    return Code(
+        prefetch_bytes, resident, thread_registers=registers, row_bytes=rows,
+        is_reversed=is_reversed,
+    )  # fmt: skip
+
+
+def _is_in_order(schedule: Schedule) -> bool:
+    """Return whether blocks wait for others, which must have started before."""
+    return schedule.tensor is not None and schedule.tensor.shares is not None
 
 
 def _row_lengths(schedule: Schedule, gpu: Chip) -> tuple[int, ...]:
@@ -154,8 +163,6 @@ def code_space(problem: Problem, schedule: Schedule) -> dict[str, tuple[int | bo
             "pieces": PIECES if problem.is_ragged else (default.pieces,),
         }
     both = (True, False)
-    # Blocks that wait for others must start after these.
-    is_in_order = schedule.tensor is not None and schedule.tensor.shares is not None
     return {
         "prefetch_bytes": tuple(dict.fromkeys((0, default.prefetch_bytes))),
         "resident_blocks": tuple(sorted({*RESIDENT_BLOCKS, default.resident_blocks})),
@@ -165,7 +172,7 @@ def code_space(problem: Problem, schedule: Schedule) -> dict[str, tuple[int | bo
         "sum_terms": SUM_TERMS if is_plain else (default.sum_terms,),
         "thread_registers": tuple(dict.fromkeys((0, default.thread_registers))),
         "row_bytes": (0, *_row_lengths(schedule, problem.gpu)),
-        "is_reversed": (False,) if is_in_order else both,
+        "is_reversed": (False,) if _is_in_order(schedule) else both,
     }
 
 

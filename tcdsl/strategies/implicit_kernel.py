@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from tcdsl.poly.isl_utils import Extent, dim_bounds, whole_tiles
 from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, LoopKind
-from tcdsl.poly.scop import Kind, Scop
+from tcdsl.poly.scop import Scop
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.packing import Side, TileOf, pack
 from tcdsl.rewrites.scop.padding import padded
@@ -138,18 +138,11 @@ class _Builder:
         term = self.classes.term
         run, mod = (self.tiles.step, self.count) if self.is_dealt else (self.size, 0)
         part = Partial(term.name, 0, run, mod, self.count, False)
-        before = set(form.scop.by_name)
         shared = rfactor(form.scop, self.lead, (part,))
-        whole = [
-            s.name for s in shared.statements if s.name not in before and s.kind is not Kind.INIT
-        ]
-        scop = rfactor(shared, self.lead, ())
-        own = [s for s in scop.statements if s.name not in {*shared.by_name}]
-        init = next(s.name for s in own if s.kind is Kind.INIT)
-        store = next(s for s in own if s.kind is not Kind.INIT)
+        scop, init, store = rfactor(shared.scop, self.lead, ())
         (chunk,) = set(store.indices) - set(scop.by_name[self.lead].indices)
-        left = (form.init, *whole, form.store, *after)
-        return _Sums(scop, init, store.name, (), left, chunk)
+        left = (form.init, shared.fold.name, form.store, *after)
+        return _Sums(scop, init.name, store.name, (), left, chunk)
 
     def _padded(self, scop: Scop) -> Scop:
         """Return *scop* with whole tiles of the product."""

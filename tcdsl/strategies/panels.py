@@ -30,7 +30,7 @@ from dataclasses import replace
 
 from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Leaf, Loop, LoopKind, Node, sequence
-from tcdsl.poly.scop import Kind, Scop
+from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.packing import Packed, Side, TileOf, pack
 from tcdsl.rewrites.scop.padding import padded
 from tcdsl.rewrites.scop.rfactor import Partial, rfactor
@@ -97,12 +97,12 @@ class _Builder:
     def _with_sums(self) -> Scop:
         """Return the scop with sums of a block in their own type, and sums of a block's terms."""
         rows, columns, terms = self.panels.rows, self.panels.columns, self.panels.terms
-        lead, before = self.lead, self.problem.scop
-        scop = rfactor(before, lead, (), columns.index)
-        self.sums_init, self.store = _new(before, scop)
+        lead = self.lead
+        scop, init, store = rfactor(self.problem.scop, lead, (), columns.index)
+        self.sums_init, self.store = init.name, store.name
         part = Partial(terms.index, 0, terms.block, 0, terms.blocks, False)
-        inner = rfactor(scop, lead, (part,), columns.index)
-        self.init, self.fold = _new(scop, inner)
+        inner, init, fold = rfactor(scop, lead, (part,), columns.index)
+        self.init, self.fold = init.name, fold.name
         spans = {one.index: (0, one.padded) for one in (rows, columns)}
         for name, own in ((lead, {terms.index: (0, terms.blocks * terms.block)}), (self.fold, {})):
             found = padded(inner, name, spans, own)
@@ -303,10 +303,3 @@ class _Builder:
 
 def _copies(packed: Packed) -> list[str]:
     return [packed.copy, *([packed.zeros] if packed.zeros else [])]
-
-
-def _new(before: Scop, after: Scop) -> tuple[str, str]:
-    """Return what initialises the new sums of *after*, and what reads them."""
-    new = [s for s in after.statements if s.name not in before.by_name]
-    init = next(s.name for s in new if s.kind is Kind.INIT)
-    return init, next(s.name for s in new if s.kind is not Kind.INIT)

@@ -230,8 +230,8 @@ def _accumulated(
     And what initialises them, what stores them, and the loops of these and of the product.
     """
     name, names = terms.product, _names(problem, product, terms)
-    done = rfactor(scop, name, (), names[1])
-    init, store = (s.name for s in done.statements if s.name not in scop.by_name)
+    done, begin, end = rfactor(scop, name, (), names[1])
+    init, store = begin.name, end.name
     done = _padded(done, problem, product, terms)
     levels = {n: held(product.tiles, *_at(done, n, names[:2])) for n in (init, store)}
     levels[name] = multiplied(product.tiles, *_at(done, name, names))
@@ -279,11 +279,9 @@ def _in_chunks(problem: Problem, product: Tensor) -> tuple[Scop, tuple[str, ...]
     is_wider = scop.arrays[statement.write.array].dtype != statement.reduction.dtype
     if is_wider or product.is_finished or product.shares is not None:
         # The chunks' sums are added in the reduction's type, and rounded once.
-        scop = rfactor(scop, lead, ())
-        init, store = (s for s in scop.statements if s.name not in problem.scop.by_name)
+        scop, init, store = rfactor(scop, lead, ())
         left.append(store.name)
-    done = rfactor(scop, lead, [_parts(problem, product)])
-    _, fold = (s for s in done.statements if s.name not in scop.by_name)
+    done, _, fold = rfactor(scop, lead, [_parts(problem, product)])
     return done, textual(done, [*([init.name] if init else []), fold.name, *left])
 
 
