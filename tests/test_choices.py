@@ -227,6 +227,9 @@ def test_code_is_chosen_like_loops(key: str) -> None:
     other = tcdsl.define(source)[name].compile(spec, target="emulate", choices=forced)
     assert other.choices["kernels"][0]["code"][key] == value
     assert (text in exe.source) != (text in other.source)
+    (chosen,) = (c for c in other.candidates if c.get("is_chosen") and key in c.get("code", {}))
+    assert chosen["code"] == {**own["code"], key: value}
+    assert {own["code"][key], value} <= {*chosen["code_values"][key]}
 
 
 RAGGED = """def f(int32(P) ptr, int32(E) word, float(V,D) x) -> (y) {
@@ -253,6 +256,8 @@ def test_code_is_chosen_on_a_cpu_too(key: str) -> None:
     other = tcdsl.define(RAGGED).f.compile(*specs, target="cpu", options=options, choices=forced)
     assert other.choices["kernels"][0]["code"] == {**own["code"], key: value}
     assert text in other.source and text not in exe.source
+    (chosen,) = (c for c in exe.candidates if c.get("is_chosen"))
+    assert chosen["code"] == own["code"] and value in chosen["code_values"][key]
     none = changed(softmax().compile(X, target="cpu").choices, code={"rows_ahead": 8})
     with pytest.raises(OptionError, match=r"code rows_ahead=8 is none of 16"):
         softmax().compile(X, target="cpu", choices=none)

@@ -144,10 +144,9 @@ def _thread_registers(schedule: Schedule, gpu: Chip) -> int:
 
 
 def code_data(code: Code, machine: Chip | Cpu) -> dict[str, Any]:
-    """Return what *machine* has of *code*, as plain data."""
-    is_on_cpu = not isinstance(machine, Chip)
-    own = asdict(code).items()
-    if is_on_cpu:
+    """Return what *machine* has of *code* and is decided, as plain data."""
+    own = [(key, value) for key, value in asdict(code).items() if value is not None]
+    if not isinstance(machine, Chip):
         return {key: value for key, value in own if key in _OF_CPU}
     return {key: value for key, value in own if key == "sum_terms" or key not in _OF_CPU}
 

@@ -52,8 +52,8 @@ class Queued:
         if kernel.library:
             own = partial(library_candidates, problem, kernel)
             return Weighed(self.name, {"template": kernel.template}, own)
-        others = partial(candidates_of, problem, kernel.config)
         code = self._code(problem, is_reversed=not turned.isdisjoint(kernel.members))
+        others = partial(candidates_of, problem, kernel.config, code.get("code", {}))
         return Weighed("+".join(problem.group.members), {**kernel.config, **code}, others)
 
     def _is_on_cpu(self) -> bool:

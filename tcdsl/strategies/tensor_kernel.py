@@ -70,7 +70,7 @@ ROW_MULTIPLE = 4  # elements of a sum that a vector has
 
 
 def tensor_kernel(problem: Problem, product: Tensor) -> TensorKernel:
-    """Return the kernel of *problem* that *schedule* says, a *product* on tensor cores."""
+    """Return the loops of *problem*, a *product* on tensor cores."""
     problem = with_operand(problem)
     whole, members = problem, problem.group.members
     problem, folds = _in_parts(problem, product)
@@ -133,12 +133,17 @@ def tensor_kernel(problem: Problem, product: Tensor) -> TensorKernel:
         (*nests, *((fold.store,) for fold in folds)), levels, (),
         product.stages if product.boxes else 1, left, last,
     )  # fmt: skip
+    return _with_operands(kernel, problem, product)
+
+
+def _with_operands(kernel: TensorKernel, problem: Problem, product: Tensor) -> TensorKernel:
+    """Return *kernel* with what brings its operands, its live steps and its way of adding up."""
     if not product.in_turn and len(product.terms) == 1 and product.cluster == (1, 1):
         kernel = with_live_steps(kernel, is_counted=product.boxes, may_shift=True)
     for factor in factors_of(problem, product.terms):
         with_tile = with_register_operand if is_in_registers(factor.array) else with_copy
         kernel = with_tile(kernel, product, factor)
-    accumulation = accumulation_of(problem, tiles)
+    accumulation = accumulation_of(problem, product.tiles)
     kernel = with_accumulation(kernel, product.products, accumulation) if accumulation else kernel
     return _in_one_sum(kernel, problem, product) if product.is_one_sum else kernel
 
