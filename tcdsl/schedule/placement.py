@@ -130,6 +130,22 @@ class Placement:
 Placements = Mapping[str, Placement]
 
 
+def print_placement(placement: Placement) -> str:
+    """Return *placement* as text: its space, its extents in memory, how it is filled, and where.
+
+    ``shared A.tile0[3, 64, 40], swizzled, copied asynchronously, 3 iterations of k0.k.2``
+    """
+    one = placement
+    extents = f"[{', '.join(map(str, one.extents))}]" if one.elements() > 1 else ""
+    parts = [f"{one.space} {one.array}{extents}"]
+    parts += [] if one.layout is Layout.ROWS else [str(one.layout)]
+    parts += ["copied asynchronously"] if one.is_staged else []
+    if one.ring is not None:
+        parts.append(f"{one.ring.buffers} iterations of {', '.join(one.ring.loops)}")
+    parts += [] if one.loop is None else [f"in {one.loop}"]
+    return ", ".join(parts)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a schedule says of where a local array is to be; the rest follows from its accesses.
