@@ -187,15 +187,20 @@ def _gpu_line(kernel: Kernel, launch: Any) -> str:
     grid = (*launch.grid[:2], launch.grid[2] // launch.cluster)
     if hasattr(kernel, "code"):
         resident, ahead = kernel.code.resident_blocks, kernel.code.prefetch_bytes
-    else:  # of an older revision
+        if hasattr(kernel.code, "is_reversed"):
+            is_reversed = kernel.code.is_reversed
+        else:  # of an older revision, as what follows
+            is_reversed = kernel.is_reversed
+    else:
         resident, ahead = kernel.beside, kernel.ahead_bytes
+        is_reversed = kernel.is_reversed
     words = [
         f"{_template(kernel)}: {_times(grid)} blocks of {_times(launch.block)} threads",
         _widths("vectors", kernel, LoopKind.LANES),
         f"clusters of {launch.cluster}" if launch.cluster > 1 else "",
         f"{launch.shared_bytes} bytes of shared memory" if launch.shared_bytes else "",
         f"{resident} resident blocks" if resident else "",
-        "reversed block order" if kernel.is_reversed else "",
+        "reversed block order" if is_reversed else "",
         "prefetches" if ahead else "",
         _OVERLAPS.get(launch.overlap.name, ""),
         kernel.name,

@@ -7,7 +7,7 @@
     5. lower        domains, accesses, bodies                    poly/lowering
     6. plan         kernels, loops, partial accumulators, scratch plan
     7. print        C or CUDA text                               codegen/{c,cuda}/printer
-    8. verify       order, races, completeness, bounds           poly/verify
+    8. verify       order, races, completeness, bounds           schedule/verification
 
 It needs no compiler and no GPU.  Targets differ in the steps from 6 on (:class:`Backend`).
 
@@ -49,16 +49,13 @@ from tcdsl.lang.types.index_values import with_wide_indices
 from tcdsl.options import Options, is_reassociated
 from tcdsl.plan.cpu_planner import plan_scop
 from tcdsl.plan.reached import Reached, followed
-from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.isl_utils import (
     COMPILE_LOCK,
     QuotaExceededError,
     bounded,
 )
-from tcdsl.poly.loop_tree import sequence
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop, loads_of
-from tcdsl.poly.verify import why_not_legal
 from tcdsl.records import dataclass
 from tcdsl.rewrites.comprehension.chunk_moments import in_moments
 from tcdsl.rewrites.comprehension.coalescing import coalesce
@@ -73,6 +70,7 @@ from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.repro import Failure, write_repro
 from tcdsl.schedule.plan import Plan
 from tcdsl.schedule.trace import Step, recorded
+from tcdsl.schedule.verification import why_not_verified
 from tcdsl.settings import settings
 from tcdsl.stages import code_text, describe
 from tcdsl.strategies.decided import candidates_text, choices_text
@@ -116,6 +114,7 @@ class Backend(Generic[Source]):
     threads = 0
     kernels_cost = False  # whether another kernel costs a launch
     products_per_element = cpu_thresholds.PRODUCTS_PER_ELEMENT
+    chip: Chip | None = None  # of a GPU
     libraries: Collection[str] = ()  # that statements may name
     reached: Reached | None = None  # the groups that the last search had found
 
@@ -137,8 +136,7 @@ class Backend(Generic[Source]):
 
     def why_not_legal(self, plan: Plan) -> str | None:
         """Return what is wrong with *plan*, or None (step 8)."""
-        tree = sequence([kernel.tree for kernel in plan.kernels])
-        return why_not_legal(plan.scop, dependences_of(plan.scop), tree)
+        return why_not_verified(plan, self.chip)
 
     def print(self, plan: Plan, level: FallbackLevel | None) -> Source:
         """Return the text of *plan* (step 7)."""
@@ -183,7 +181,7 @@ class GpuBackend(Backend[CudaSource]):
         alignments: Mapping[str, int],
         printed: Callable[[CudaSource], None] | None = None,
     ) -> None:
-        self.gpu = gpu
+        self.chip = self.gpu = gpu
         self.alignments = alignments
         self.printed = printed
 
@@ -204,29 +202,6 @@ class GpuBackend(Backend[CudaSource]):
             return plan_for_gpu(scop, options, self.gpu, reached=self.reached)
         with followed() as self.reached:
             return plan_for_gpu(scop, options, self.gpu, level.scheme if level else None)
-
-    def why_not_legal(self, plan: Plan) -> str | None:
-        with late_import():
-            from tcdsl.schedule.grid_phases import why_not_across_blocks, why_not_at_once
-            from tcdsl.schedule.mapping import Mapped, why_not_mapped
-            from tcdsl.schedule.signals import why_not_in_order
-            from tcdsl.schedule.stitching import why_not_stitched
-            from tcdsl.schedule.synchronisation import why_not_synchronised
-
-        dependences = dependences_of(plan.scop)
-        for kernel in plan.kernels:
-            mapped = Mapped(plan.scop, kernel.tree)
-            reason = (
-                why_not_mapped(mapped)
-                or why_not_stitched(mapped)
-                or why_not_in_order(plan.scop, kernel)
-                or why_not_at_once(mapped, plan.placements, kernel.code.resident_blocks, self.gpu)
-                or why_not_across_blocks(mapped, dependences)
-                or why_not_synchronised(mapped, dependences, plan.placements)
-            )
-            if reason is not None:
-                return reason
-        return super().why_not_legal(plan)
 
     def print(self, plan: Plan, level: FallbackLevel | None) -> CudaSource:
         with late_import():

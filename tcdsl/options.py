@@ -19,7 +19,12 @@ NOT_OPTIONS = Entry(
     "TC063", OptionError, "the text is not that of options: {why}",
     "give what Options.to_json() returned",
 )  # fmt: skip
-CHOICES_FORMAT, CHOICES_VERSION = "tcdsl choices", 1
+CHOICES_FORMAT, CHOICES_VERSION = "tcdsl choices", 2
+# What version 1 called templates of a CPU: what is chosen of a kernel with that name today.
+_TEMPLATES_OF_VERSION_1 = {
+    "isl": {"template": "cpu_isl_band"},
+    "as written": {"template": "cpu_loops", "order": "as written"},
+}
 # Of the command line, and of the magics of notebooks.
 BAD_ARGUMENT = Entry("TC064", OptionError, "{argument}: {what}", "{advice}")
 
@@ -180,11 +185,14 @@ def text_of_choices(given: object) -> str:
             raise _not_choices(f"the text is no JSON: {error}") from None
     if not isinstance(data, Mapping) or data.get("format") != CHOICES_FORMAT:
         raise _not_choices(f'it has no "format": "{CHOICES_FORMAT}"')
-    if data.get("version") != CHOICES_VERSION:
-        raise _not_choices(f"it is of version {data.get('version')!r}, not {CHOICES_VERSION}")
+    version = data.get("version")
+    if type(version) is not int or not 1 <= version <= CHOICES_VERSION:
+        raise _not_choices(f"it is of version {version!r}, and 1 to {CHOICES_VERSION} can be read")
     kernels = data.get("kernels")
     if not isinstance(kernels, list) or not all(map(_is_choice, kernels)):
         raise _not_choices('"kernels" is no list of objects with "kernel" and "template"')
+    if version == 1:
+        data = _of_today(data)
     names = [one["kernel"] for one in kernels]
     if twice := [name for name in names if names.count(name) > 1]:
         raise _not_choices(f"kernel {twice[0]} is there more than once")
@@ -192,6 +200,14 @@ def text_of_choices(given: object) -> str:
         return json.dumps(data, sort_keys=True)
     except TypeError as error:
         raise _not_choices(f"it is no plain data: {error}") from None
+
+
+def _of_today(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return choices of version 1 as of this version: those for a GPU are the same."""
+    kernels = data["kernels"]
+    if data.get("target", "cpu") == "cpu":
+        kernels = [{**one, **_TEMPLATES_OF_VERSION_1.get(one["template"], {})} for one in kernels]
+    return {**data, "version": CHOICES_VERSION, "kernels": kernels}
 
 
 def _is_choice(given: object) -> bool:

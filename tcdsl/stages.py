@@ -9,7 +9,8 @@ from tcdsl.poly.loop_tree import print_tree, schedule_of, sequence
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.comprehension.canonical_form import explain_coalescing
 from tcdsl.rewrites.comprehension.merging import Coalesced
-from tcdsl.schedule.plan import Kernel, Plan
+from tcdsl.schedule.placement import print_placement
+from tcdsl.schedule.plan import Kernel, Plan, arrays_of
 
 
 def describe(
@@ -29,17 +30,20 @@ def describe(
         "coalesced": "\n".join(explain_coalescing(paired, special, canonical)),
         "scop": print_scop(scop),
         "schedule": "".join(
-            f"kernel {kernel.name}\n{_loops_of(kernel, plan.scop)}" for kernel in plan.kernels
+            f"kernel {kernel.name}\n{_schedule_of(plan, kernel)}" for kernel in plan.kernels
         ),
         "tree": schedule_text(schedule_of(plan.scop, tree)),
     }
 
 
-def _loops_of(kernel: Kernel, scop: Scop) -> str:
-    """Return the loops of *kernel* as text, or whose call runs in their place."""
+def _schedule_of(plan: Plan, kernel: Kernel) -> str:
+    """Return the local arrays and the loops of *kernel* as text, or whose call is in its place."""
     if kernel.library:
         return f"  a call of {kernel.library}\n"
-    return print_tree(kernel.tree, scop, 1)
+    own = [plan.placements[name] for name in arrays_of(plan, kernel) if name in plan.placements]
+    return "".join(f"  {print_placement(one)}\n" for one in own) + print_tree(
+        kernel.tree, plan.scop, 1
+    )
 
 
 def print_scop(scop: Scop) -> str:

@@ -211,6 +211,7 @@ CHANGED = {  # another value, and what the text has with one of both
     "streaming": (ROWS, False, "_once<"),
     "unrolled_bytes": (ALL, 32, "#pragma unroll 2"),
     "sum_terms": (ALL, 8, "w_turn0 < 8;"),
+    "is_reversed": (ROWS, True, "(gridDim.x - 1 - blockIdx.x)"),
 }
 
 
@@ -226,6 +227,65 @@ def test_code_is_chosen_like_loops(key: str) -> None:
     other = tcdsl.define(source)[name].compile(spec, target="emulate", choices=forced)
     assert other.choices["kernels"][0]["code"][key] == value
     assert (text in exe.source) != (text in other.source)
+    (chosen,) = (c for c in other.candidates if c.get("is_chosen") and key in c.get("code", {}))
+    assert chosen["code"] == {**own["code"], key: value}
+    assert {own["code"][key], value} <= {*chosen["code_values"][key]}
+
+
+RAGGED = """def f(int32(P) ptr, int32(E) word, float(V,D) x) -> (y) {
+    y(b,d) +=! x(word(e),d) where e in ptr(b):ptr(b + 1)
+}"""
+CHANGED_ON_CPU = {
+    "sum_terms": (16, "w_block2 += 16)"),
+    "rows_ahead": (8, "min(c1 + 8, 299999)"),
+    "pieces": (256, "schedule(dynamic, 3)"),
+}
+
+
+@pytest.mark.parametrize("key", CHANGED_ON_CPU)
+def test_code_is_chosen_on_a_cpu_too(key: str) -> None:
+    """Of rows that data choose everything; of others only how sums are added."""
+    value, text = CHANGED_ON_CPU[key]
+    specs = (tcdsl.spec((4001,), "int32"), tcdsl.spec((300_000,), "int32"))
+    specs = (*specs, tcdsl.spec((50, 40), "float32"))
+    options = Options(threads=4, check_indices=False)
+    exe = tcdsl.define(RAGGED).f.compile(*specs, target="cpu", options=options)
+    own = exe.choices["kernels"][0]
+    assert list(own["code"]) == list(CHANGED_ON_CPU) and own["code"][key] != value
+    forced = changed(exe.choices, code={key: value})
+    other = tcdsl.define(RAGGED).f.compile(*specs, target="cpu", options=options, choices=forced)
+    assert other.choices["kernels"][0]["code"] == {**own["code"], key: value}
+    assert text in other.source and text not in exe.source
+    (chosen,) = (c for c in exe.candidates if c.get("is_chosen"))
+    assert chosen["code"] == own["code"] and value in chosen["code_values"][key]
+    none = changed(softmax().compile(X, target="cpu").choices, code={"rows_ahead": 8})
+    with pytest.raises(OptionError, match=r"code rows_ahead=8 is none of 16"):
+        softmax().compile(X, target="cpu", choices=none)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("isl", {"template": "cpu_isl_band"}),
+        ("as written", {"template": "cpu_loops", "order": "as written"}),
+    ],
+)
+def test_choices_of_the_first_version_are_read(old: str, new: dict[str, str]) -> None:
+    """It had other names for two templates of a CPU, and nothing to choose of them."""
+    f = tcdsl.define("def f(float(M,N) x) -> (y) { y(i,j) = 2 * x(i,j) }").f
+    scheduler = "isl" if old == "isl" else "source_order"
+    options, spec = Options(scheduler=scheduler, threads=1), tcdsl.spec((30, 40), "float32")
+    exe = f.compile(spec, target="cpu", options=options)
+    (made,) = exe.choices["kernels"]
+    assert new.items() <= made.items()
+    first = {
+        "format": CHOICES_FORMAT, "version": 1, "target": "cpu",
+        "kernels": [{"kernel": "S0", "template": old}],
+    }  # fmt: skip
+    again = f.compile(spec, target="cpu", options=options, choices=first)
+    assert again.source == exe.source and again.choices == exe.choices
+    with pytest.raises(OptionError, match=re.escape(repr(old))):
+        f.compile(spec, target="cpu", options=options, choices={**first, "version": 2})
 
 
 def test_threads_with_all_registers_are_in_one_block() -> None:
@@ -331,10 +391,13 @@ def test_what_a_template_has_not_is_not_ignored(target: str, more: dict[str, Any
         ("{", "no JSON"),
         ("[]", "format"),
         ({"format": "tcdsl choices", "version": 0, "kernels": []}, "version 0"),
+        ({"format": "tcdsl choices", "version": 3, "kernels": []}, "version 3, and 1 to 2 can"),
+        ({"format": "tcdsl choices", "version": True, "kernels": []}, "version True"),
         ({"format": "tcdsl choices", "version": 1, "kernels": [{}]}, "kernels"),
-        ({"format": "tcdsl choices", "version": 1, "kernels": [], "x": {1}}, "plain data"),
+        ({"format": "tcdsl choices", "version": 2, "kernels": [{}]}, "kernels"),
+        ({"format": "tcdsl choices", "version": 2, "kernels": [], "x": {1}}, "plain data"),
         (
-            {"format": "tcdsl choices", "version": 1, "kernels": [TWICE, TWICE]},
+            {"format": "tcdsl choices", "version": 2, "kernels": [TWICE, TWICE]},
             "S0 is there more than once",
         ),
     ],

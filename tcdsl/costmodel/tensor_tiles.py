@@ -208,6 +208,10 @@ class TensorWork:
             launches=2 if self.chunk_bytes and not self.finishing else 1,
             finish=self._finish(chip) if self.chunk_bytes else Chain(),
         )  # fmt: skip
+        return self._corrected(made, chip)
+
+    def _corrected(self, made: Work, chip: Chip) -> Work:
+        """Return *made* as measured: with operands in registers, in clusters, with shares."""
         made = made if self.held is None else times(made, 1 / HELD_MARGIN)
         made = times(made, CLUSTERED) if prod(self.cluster) > 1 else made
         return self._with_parts(made, chip) if self.parts > 1 else made

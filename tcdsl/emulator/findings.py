@@ -6,11 +6,9 @@ import subprocess
 import tempfile
 from enum import IntEnum
 
-from tcdsl.codegen.cuda.source import AnyLaunch, ParameterKind
+from tcdsl.codegen.cuda.source import AnyLaunch
 from tcdsl.emulator.build import KERNEL_FILE
 from tcdsl.errors import EMULATION_FINDING, EmulationError
-
-_WORKSPACE = re.compile(r"the workspace\[(-?\d+)\](?:, byte \d of it)? \([^)]*\)")
 
 
 class FindingKind(IntEnum):
@@ -54,7 +52,7 @@ def error_of(finding: Finding, launch: AnyLaunch, seed: int, code: bytes) -> Emu
     if KERNEL_FILE not in place and finding.address:
         place = _line_of(code, finding.address) or place
     where = f" ({place})" if place else ""
-    what = _WORKSPACE.sub(lambda match: _scratch(launch, match), finding.text.decode())
+    what = finding.text.decode()
     return emulation_error(FindingKind(finding.kind), launch.name, thread, what, where, seed)
 
 
@@ -65,16 +63,6 @@ def emulation_error(
     assert isinstance(error, EmulationError)
     error.kind = kind.name.lower()
     return error
-
-
-def _scratch(launch: AnyLaunch, match: re.Match[str]) -> str:
-    """Return the scratch array for an element of the workspace: the one that starts before it."""
-    byte = 4 * int(match[1])
-    arrays = [p for p in launch.parameters if p.kind is ParameterKind.SCRATCH and p.offset <= byte]
-    if not arrays:
-        return match[0]
-    array = max(arrays, key=lambda p: p.offset)
-    return f"byte {byte - array.offset} of scratch array {array.name}"
 
 
 def _line_of(code: bytes, address: int) -> str:

@@ -134,6 +134,7 @@ class EmulatedProgram:
                 if parameter.map is not None
             }
             values = [maps[n].ctypes.data if n in maps else v for n, v in enumerate(values)]
+            self._name_scratch(launch, values)
             if isinstance(launch, Memset):
                 self._fill(launch, values[0], seed)
             elif isinstance(launch, LibraryCall):
@@ -159,6 +160,14 @@ class EmulatedProgram:
         if outcome == _FOUND:
             finding = self._library.emu_finding().contents
             raise error_of(finding, launch, seed, self._code)
+
+    def _name_scratch(self, launch: AnyLaunch, values: Sequence[int]) -> None:
+        """Say where the scratch arrays of *launch* are: findings speak of these."""
+        pairs = zip(launch.parameters, values, strict=True)
+        own = [(p.name, at) for p, at in pairs if p.kind is ParameterKind.SCRATCH and not p.map]
+        bases = (ctypes.c_uint64 * len(own))(*(at for _, at in own))
+        names = (ctypes.c_char_p * len(own))(*(name.encode() for name, _ in own))
+        self._library.emu_name_parts(bases, names, len(own))
 
     def _fill(self, memset: Memset, address: int, seed: int) -> None:
         outcome = self._library.emu_fill(address, memset.value, memset.width, memset.count)
@@ -242,6 +251,7 @@ def _declare(library: ctypes.CDLL) -> ctypes.CDLL:
         "emu_end": (None, []),
         "emu_allocate": (u64, [u64, u32, u32, u32, text]),
         "emu_only_elements": (None, [u64, u32, ctypes.POINTER(i64), ctypes.POINTER(i64), u64]),
+        "emu_name_parts": (None, [ctypes.POINTER(u64), ctypes.POINTER(text), u32]),
         "emu_launch": (ctypes.c_int32, [u32, ctypes.POINTER(u32), u64, ctypes.POINTER(u64), u32]),
         "emu_fill": (ctypes.c_int32, [u64, u64, u32, u64]),
         "emu_resume": (ctypes.c_int32, []),

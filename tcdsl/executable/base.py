@@ -196,10 +196,10 @@ class Executable(metaclass=Documented):
     def candidates(self) -> list[dict[str, Any]]:
         """What was weighed for each kernel, as plain data: configurations, or why there are none.
 
-        Of a configuration: ``kernel``, ``template``, ``config``, ``predicted_us`` and ``limiter``
-        (the cost model's estimate), ``moved_bytes`` and ``operations`` that it is for,
-        ``is_chosen``; of a template that does not apply, or of a configuration that does not fit:
-        ``why_not``.
+        Of a configuration: ``kernel``, ``template``, ``config``, ``code``, ``predicted_us`` and
+        ``limiter`` (the cost model's estimate), ``moved_bytes`` and ``operations`` that it is for,
+        ``is_chosen``; of the chosen one ``code_values``, what its code may be; of a template that
+        does not apply, or of a configuration that does not fit: ``why_not``.
         """
         both = (*self._weighing.candidates, *self._weighing.launches)
         return [dict(candidate) for candidate in both]

@@ -33,7 +33,7 @@ from tcdsl.schedule.fusion import (
     recording,
 )
 from tcdsl.schedule.placement import in_whole_vectors, place
-from tcdsl.schedule.plan import Plan
+from tcdsl.schedule.plan import CPU_CODE, Plan
 from tcdsl.schedule.trace import record
 from tcdsl.strategies.asked import NOTHING_ASKED, asked_for
 from tcdsl.strategies.catalogue import ALIKE_ON_CPU, least_seconds
@@ -45,11 +45,11 @@ from tcdsl.strategies.contraction import (
     sums_by_remainders,
     why_not_contraction,
 )
-from tcdsl.strategies.library_kernels import library_kernel, library_of
+from tcdsl.strategies.library_kernels import library_of, library_schedule
 from tcdsl.strategies.operations import PARALLEL_WORK, work_of
-from tcdsl.strategies.panels import PanelKernel, panel_kernels
+from tcdsl.strategies.panels import panel_schedules
 from tcdsl.strategies.problem import Problem, Scheme
-from tcdsl.strategies.queued import Queued
+from tcdsl.strategies.queued import Queued, requests_of
 from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.schedule_rewrites import Rewritten, apply
 from tcdsl.strategies.shapes import shapes_of
@@ -200,15 +200,15 @@ def _rewrite(
     for group in groups:
         name = "+".join(group.members)
         if library_of(scop, group.members):
-            kernel = library_kernel(scop, group.members, shapes, f"k{len(queue)}")
+            kernel = library_schedule(scop, group.members, shapes, f"k{len(queue)}")
             queue.append(Queued(kernel, name))
             continue
         problem = Problem(scop, group, shapes, cpu, options, scheme=scheme)
         schedule = choice_for(problem, asked).schedule(problem)
         if schedule.panels is not None:
-            scop, built = panel_kernels(problem, schedule, f"k{len(queue)}")
+            scop, built = panel_schedules(problem, schedule, f"k{len(queue)}")
             record("panels", scop, notes=[name])
-            queue += [Queued(kernel, kernel.name, problem=problem) for kernel in built]
+            queue += [Queued(own, name, problem=problem) for name, own in built.items()]
             continue
         done: Rewritten = apply(scop, schedule)
         if done.scop is not scop:
@@ -222,17 +222,16 @@ def _rewrite(
 
 def _plain(names: tuple[str, ...]) -> list[Queued]:
     """Return the kernel of *names*, which a rewrite has made, if there are any."""
-    return [Queued(Schedule(names, (), {}, template="plain"), "+".join(names))] if names else []
+    plain = Schedule(names, (), {}, template="plain", code=CPU_CODE)
+    return [Queued(plain, "+".join(names))] if names else []
 
 
 def _nest(scop: Scop, queue: list[Queued], options: Options, cpu: Cpu) -> Plan:
     """Open the loops of every queued kernel, and place the scratch arrays."""
     kernels = Loops(scop, options, shapes_of).kernels(queue)
     kernels = [replace(one, tree=with_whole_tiles(scop, one.tree)) for one in kernels]
-    weighed = weighed_of(queue, options)
-    panels = (queued.kernel for queued in queue if isinstance(queued.kernel, PanelKernel))
-    blocked = {array for kernel in panels for array in kernel.blocked}
-    placements = place(scop, [kernel.tree for kernel in kernels], blocked)
+    weighed = weighed_of(queue, kernels, options)
+    placements = place(scop, [kernel.tree for kernel in kernels], requests_of(queue))
     placements = in_whole_vectors(placements, scop, cpu.vector_bytes)
     return Plan(scop, tuple(kernels), placements, weighed)
 

@@ -17,7 +17,6 @@ What CPUs' plans have in common with these is in ``plan/skeleton``.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 
 from tcdsl.costmodel.alignment_shift import why_not_shifted
 from tcdsl.costmodel.chip import VECTOR_BYTES, Chip
@@ -45,6 +44,7 @@ from tcdsl.rewrites.scop.shifted_exponentials import (
     with_addends,
     with_shifted_exponentials,
 )
+from tcdsl.schedule.placement import Requests
 from tcdsl.schedule.plan import Kernel, Plan
 from tcdsl.schedule.promotion import promote
 from tcdsl.schedule.stitching import stitch
@@ -57,10 +57,8 @@ from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.gpu_stencils import gpu_tilings
 from tcdsl.strategies.operand_orders import with_factors_along_results
 from tcdsl.strategies.problem import Problem, Scheme, analyses_shared
-from tcdsl.strategies.queued import Queued
-from tcdsl.strategies.schedule import Schedule
+from tcdsl.strategies.queued import Queued, requests_of
 from tcdsl.strategies.template import Choice
-from tcdsl.strategies.tensor_tree import TensorKernel
 
 SMALL = 16  # of the second-level cache, what a kernel may touch and leave it as it is
 BACKWARDS = "reversed block order: what the kernel before touched last is still in the cache"
@@ -282,16 +280,8 @@ def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> P
     if len(shared.kernels) < len(parts):
         record("launches", shared.scop, shared.kernels)
     scop = shared.scop
-    own = [q.kernel for q in queue if isinstance(q.kernel, Schedule | TensorKernel)]
-    staged = {
-        name: kernel.buffers if isinstance(kernel, TensorKernel) else 1
-        for kernel in own
-        for name in kernel.staged
-    }
-    held = [name for kernel in own if isinstance(kernel, Schedule) for name in kernel.held]
-    large = [name for kernel in own if isinstance(kernel, Schedule) for name in kernel.large]
-    plan = _finished(scop, shared.kernels, gpu, staged, held, large)
-    weighed = weighed_of(queue, options, shared.weighed)
+    plan = _finished(scop, shared.kernels, gpu, requests_of(queue))
+    weighed = weighed_of(queue, plan.kernels, options, shared.weighed)
     return replace(plan, weighed=weighed, launches=shared.weighed, precision=options.precision)
 
 
@@ -313,22 +303,10 @@ def _parts(kernels: Sequence[Kernel], queue: Sequence[Queued]) -> list[Part]:
     return found
 
 
-def _finished(
-    scop: Scop,
-    kernels: Sequence[Kernel],
-    gpu: Chip,
-    staged: Mapping[str, int] = MappingProxyType({}),
-    held: Sequence[str] = (),
-    large: Sequence[str] = (),
-) -> Plan:
-    """Place the scratch arrays, put the barriers in, and turn what is to go backwards.
-
-    :arg staged: arrays that are in shared memory, and for how many iterations at least.
-    :arg held: those that registers hold for some iterations of loops.
-    :arg large: those in shared memory that the launch asks for.
-    """
+def _finished(scop: Scop, kernels: Sequence[Kernel], gpu: Chip, requests: Requests) -> Plan:
+    """Place the scratch arrays, put the barriers in, and turn what is to go backwards."""
     trees = [kernel.tree for kernel in kernels]
-    placements = promote(scop, trees, gpu, staged, held, large)
+    placements = promote(scop, trees, gpu, requests)
     scop, trees = synchronise(scop, trees, dependences_of(scop), placements)
     kernels = [replace(k, tree=tree) for k, tree in zip(kernels, trees, strict=True)]
     turned = _turned(scop, kernels, gpu)
@@ -339,16 +317,20 @@ def _finished(
 def _turned(scop: Scop, kernels: Sequence[Kernel], gpu: Chip) -> tuple[Kernel, ...]:
     """Return *kernels*, backwards where one finds in the cache what the one before touched last.
 
-    Kernels that touch little leave the cache as it is: the one before them counts.
+    Nothing is changed of those that are asked to be so or so.  Kernels that touch little leave the
+    cache as it is: the one before them counts.
     """
     found = list(kernels[:1])
     before = 0
     for position, kernel in enumerate(kernels[1:], 1):
         is_last_small = position > 1 and _is_small(scop, found[-1].tree, gpu)
         before = before if is_last_small else position - 1
-        may_turn = not (found[before].is_reversed or kernel.library)
+        is_asked = kernel.code.is_reversed is not None
+        may_turn = not (is_asked or found[before].code.is_reversed or kernel.library)
         if may_turn and _is_worth_turning(scop, found[before].tree, kernel.tree, gpu):
-            kernel = replace(kernel, why=(*kernel.why, BACKWARDS), is_reversed=True)
+            kernel = replace(
+                kernel, why=(*kernel.why, BACKWARDS), code=replace(kernel.code, is_reversed=True)
+            )
         found.append(kernel)
     return tuple(found)
 

@@ -233,6 +233,7 @@ def _one(kernels: Sequence[Kernel], tree: Node, why: str, resident: int) -> Kern
         prefetch_bytes=min(code.prefetch_bytes for code in own),
         resident_blocks=max(resident, *(code.resident_blocks for code in own)),
         early=all(code.early for code in own),
+        is_reversed=max((o for code in own if (o := code.is_reversed) is not None), default=None),
     )
     return Kernel(
         "+".join(kernel.name for kernel in kernels),

@@ -20,7 +20,7 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.options import Options
 from tcdsl.poly.dependences import Dependences, dependences_of
-from tcdsl.poly.loop_tree import Node
+from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.compensation import explained, with_compensation
 from tcdsl.rewrites.scop.rfactor import with_own_accumulators
@@ -31,15 +31,11 @@ from tcdsl.schedule.trace import record
 from tcdsl.strategies.asked import asked_for, require_followed
 from tcdsl.strategies.catalogue import fastest
 from tcdsl.strategies.generic import IslLoops
-from tcdsl.strategies.gpu_bands import IslKernel
-from tcdsl.strategies.library_kernels import LibraryKernel
 from tcdsl.strategies.operand_tiles import nested_in_steps
-from tcdsl.strategies.panels import PanelKernel
 from tcdsl.strategies.problem import Problem, Scheme
 from tcdsl.strategies.queued import Queued
 from tcdsl.strategies.schedule import Schedule, nested
 from tcdsl.strategies.stencils import Tilings, with_tiles
-from tcdsl.strategies.tensor_tree import TensorKernel
 
 Planner = Callable[[Scop, Options], Plan]
 
@@ -81,24 +77,20 @@ class Loops:
         """Return the kernels of *queue*."""
         found = []
         for position, queued in enumerate(queue):
-            kernel = queued.kernel
-            tree = self._tree(queued, f"k{position}")
-            made = Kernel(
-                queued.name, tree, kernel.why, template=kernel.template,
-                library=kernel.library if isinstance(kernel, LibraryKernel) else "",
-            )  # fmt: skip
-            if isinstance(kernel, Schedule | TensorKernel | IslKernel):
-                made = replace(made, code=kernel.code)
-            found.append(made)
+            own, tree = queued.kernel, self._tree(queued, f"k{position}")
+            found.append(Kernel(
+                queued.name, tree, own.why, code=own.code, template=own.template,
+                library=own.library,
+            ))  # fmt: skip
         record("nesting", self.scop, found)
         return found
 
     def _tree(self, queued: Queued, prefix: str) -> Node:
         kernel = queued.kernel
-        if isinstance(kernel, IslKernel | LibraryKernel | PanelKernel):
+        if kernel.tree is not None:
             return kernel.tree
-        if isinstance(kernel, TensorKernel):
-            return kernel.tree(Nester(self._alignment, self.shapes, {}, prefix=prefix))
+        if kernel.tiled is not None:
+            return kernel.tiled.tree(Nester(self._alignment, self.shapes, {}, prefix=prefix))
         if kernel.bands is not None and queued.problem is not None:
             return self._by_isl(kernel, queued.problem.cpu, prefix)
         nester = Nester(self._alignment, self.shapes, kernel.lanes, kernel.unrolled, prefix)
@@ -141,13 +133,20 @@ def statement_by_statement(
 
 
 def weighed_of(
-    queue: Iterable[Queued], options: Options, shared: Sequence[Weighed] = ()
+    queue: Iterable[Queued],
+    kernels: Iterable[Kernel],
+    options: Options,
+    shared: Sequence[Weighed] = (),
 ) -> tuple[Weighed, ...]:
     """Return what the kernels of *queue* were chosen from.
 
+    :arg kernels: of the plan; one of them may run several of the queue.
     :arg shared: the same of launches that several kernels share.
     :raises OptionError: (TC060) what is asked for is not followed.
     """
-    found = tuple(one for queued in queue if (one := queued.weighed()) is not None)
+    turned = {
+        name for kernel in kernels if kernel.code.is_reversed for name in statements_of(kernel.tree)
+    }
+    found = tuple(one for queued in queue if (one := queued.weighed(turned)) is not None)
     require_followed(asked_for(options), (*found, *shared))
     return found

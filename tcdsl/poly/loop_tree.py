@@ -37,6 +37,15 @@ class LoopKind(StrEnum):
     LAST = "last"  # once, on whichever of *width* blocks gets there last (schedule/stitching)
 
 
+# The levels of each machine.  A GPU has no vector units: a vector's loop there is one whose
+# iterations nothing orders, and lanes are neighbours that one thread loads and stores together.
+CPU_LEVELS = frozenset({
+    LoopKind.PARALLEL, LoopKind.SERIAL, LoopKind.VECTOR, LoopKind.UNROLL, LoopKind.COLLECTIVE,
+})  # fmt: skip
+GPU_LEVELS = frozenset({
+    LoopKind.BLOCK, LoopKind.THREAD, LoopKind.SERIAL, LoopKind.VECTOR, LoopKind.LANES,
+    LoopKind.UNROLL, LoopKind.COLLECTIVE, LoopKind.LAST,
+})  # fmt: skip
 MAPPED = (LoopKind.BLOCK, LoopKind.THREAD)  # the kinds of loops that blocks or threads share
 
 

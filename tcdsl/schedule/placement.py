@@ -11,10 +11,11 @@ determine: a dimension whose index a loop walks in tiles of T keeps T elements, 
 Every parallel loop must be among the d loops, or threads would share the array.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from math import prod
+from types import MappingProxyType
 
 import islpy as isl
 
@@ -129,6 +130,48 @@ class Placement:
 Placements = Mapping[str, Placement]
 
 
+def print_placement(placement: Placement) -> str:
+    """Return *placement* as text: its space, its extents in memory, how it is filled, and where.
+
+    ``shared A.tile0[3, 64, 40], swizzled, copied asynchronously, 3 iterations of k0.k.2``
+    """
+    one = placement
+    extents = f"[{', '.join(map(str, one.extents))}]" if one.elements() > 1 else ""
+    parts = [f"{one.space} {one.array}{extents}"]
+    parts += [] if one.layout is Layout.ROWS else [str(one.layout)]
+    parts += ["copied asynchronously"] if one.is_staged else []
+    if one.ring is not None:
+        parts.append(f"{one.ring.buffers} iterations of {', '.join(one.ring.loops)}")
+    parts += [] if one.loop is None else [f"in {one.loop}"]
+    return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a schedule says of where a local array is to be; the rest follows from its accesses.
+
+    Where *space* is None, these tell it, too.  One of *stages* is filled by asynchronous copies,
+    and has room for so many iterations at least.  A *large* one has more than a local array else:
+    what the launch asks for of a block's shared memory, on a CPU a part of a cache.
+    """
+
+    space: Space | None = None
+    stages: int = 0
+    is_large: bool = False
+
+
+NOTHING = Request()
+HELD = Request(Space.PRIVATE)  # in registers, for some iterations of loops
+LARGE = Request(is_large=True)
+Requests = Mapping[str, Request]
+NO_REQUESTS: Requests = MappingProxyType({})
+
+
+def copied(stages: int = 1, *, is_large: bool = False) -> Request:
+    """Return the request of a tile in shared memory that asynchronous copies fill."""
+    return Request(Space.SHARED, stages, is_large)
+
+
 def is_private(array: str, placements: Placements) -> bool:
     """Return whether each thread has its own copy of *array*, in registers."""
     return array in placements and placements[array].space is Space.PRIVATE
@@ -144,16 +187,15 @@ def accesses_of(scop: Scop, array: str) -> list[tuple[Statement, Access]]:
     ]
 
 
-def place(scop: Scop, trees: Sequence[Node], blocked: Collection[str] = ()) -> dict[str, Placement]:
-    """Return the local arrays of *scop*, whose kernels are *trees*; the others stay in memory.
-
-    :arg blocked: those that may be larger, for they are as large as a cache.
-    """
+def place(
+    scop: Scop, trees: Sequence[Node], requests: Requests = NO_REQUESTS
+) -> dict[str, Placement]:
+    """Return the local arrays of *scop*, whose kernels are *trees*; the others stay in memory."""
     placements = {}
     for array in scop.arrays.values():
         if array.storage is not Storage.SCRATCH:
             continue
-        is_blocked = array.name in blocked
+        is_blocked = requests.get(array.name, NOTHING).is_large
         most = MAX_PANEL_BYTES if is_blocked else MAX_LOCAL_BYTES
         placement = _place(scop, trees, array, most)
         if placement is not None:

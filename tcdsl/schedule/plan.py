@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from tcdsl.costmodel.cpu_thresholds import PIECES_A_THREAD, ROWS_AHEAD
 from tcdsl.costmodel.gpu_thresholds import UNROLLED_BYTES
 from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.scop import Scop
@@ -14,20 +15,26 @@ from tcdsl.schedule.placement import Placement
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """What is chosen of a GPU kernel's code beside its loops, as data in ``Executable.choices``.
+    """What is chosen of a kernel's code beside its loops, as data in ``Executable.choices``.
 
-    Blocks ask for what they will load in the next iteration of their loops if that is no more than
-    *prefetch_bytes*, of all blocks together.
+    *sum_terms* are added one after another; then the sum is stored (pairwise summation).
+
+    On a GPU: blocks ask for what they will load in the next iteration of their loops if that is no
+    more than *prefetch_bytes*, of all blocks together.
     If *resident_blocks* is not 0, threads are to have so few registers that a multiprocessor holds
     as many blocks at once.
     *early*: it begins before the kernel before it has ended, where dependences allow that.
     *streaming*: what nothing reads again is loaded past the first-level cache.
     Turns of a thread are unrolled till they load *unrolled_bytes*.
-    *sum_terms* are added one after another; then the sum is stored (pairwise summation).
     If *thread_registers* is not 0, threads that multiply what a producer brings have so many: its
     role has four warps, of which three are idle, and gives up its own.
     If *row_bytes* is not 0, warps load and store whole lines of what products are computed with, by
     way of rows of as many bytes of shared memory.
+    Blocks start in the order of their numbers.  If *is_reversed* the first of them runs the last
+    iterations: what the kernel before has touched last is in the cache still.  None: if that is so.
+
+    On a CPU: rows that data choose are prefetched *rows_ahead* iterations before they are added, 0:
+    never; loops whose iterations data make unequal are dealt to threads in *pieces* for each.
     """
 
     prefetch_bytes: int = 0
@@ -38,9 +45,13 @@ class Code:
     sum_terms: int = 16  # accumulators are registers: few additions more, and few values stored
     thread_registers: int = 0
     row_bytes: int = 0
+    is_reversed: bool | None = None
+    rows_ahead: int = ROWS_AHEAD
+    pieces: int = PIECES_A_THREAD
 
 
 DEFAULT_CODE = Code()
+CPU_CODE = Code(sum_terms=32)  # of vectors of sums, which take no registers of others
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +59,11 @@ class Kernel:
     """A loop nest that runs as a whole before the next kernel starts; *why* explains its shape.
 
     *template* is the name of the strategy that made it.
-    Blocks of a GPU start in the order of their numbers.  With *is_reversed* the first of them runs
-    the last iterations: what the kernel before has touched last is in the cache still.
     """
 
     name: str
     tree: Node
     why: tuple[str, ...] = ()
-    is_reversed: bool = False
     code: Code = DEFAULT_CODE
     template: str = ""
     library: str = ""  # whose call runs in its place; the loops say what it computes

@@ -15,11 +15,10 @@ of memory; nothing fails.  A strategy may ask for shared memory at once (*staged
 Verdoolaege et al., TACO 2013, doi:10.1145/2400682.2400713, section 5.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from math import prod
-from types import MappingProxyType
 
 import islpy as isl
 
@@ -43,9 +42,11 @@ from tcdsl.schedule.fold_slots import slot_bytes_at_most, slot_bytes_of_each
 from tcdsl.schedule.mapping import RANK, Mapped
 from tcdsl.schedule.placement import (
     FIXED,
+    NO_REQUESTS,
     Layout,
     LocalDim,
     Placement,
+    Requests,
     Ring,
     Space,
     Uses,
@@ -70,20 +71,12 @@ def promote(
     scop: Scop,
     trees: Sequence[Node],
     gpu: Chip,
-    staged: Mapping[str, int] = MappingProxyType({}),
-    held: Collection[str] = (),
-    large: Collection[str] = (),
+    requests: Requests = NO_REQUESTS,
 ) -> dict[str, Placement]:
-    """Return the local arrays of *scop*, whose kernels are *trees*; the others stay in memory.
-
-    :arg staged: arrays that are to be in shared memory, of which a block may ask for more then,
-        and for how many iterations at least each has room.
-    :arg held: those that registers hold for some iterations of loops.
-    :arg large: those in shared memory that the launch asks for: a block has more of it.
-    """
+    """Return the local arrays of *scop*, whose kernels are *trees*; the others stay in memory."""
     placements: dict[str, Placement] = {}
     for tree in trees:
-        placements |= _Kernel(scop, tree, gpu, staged, held, large).placements()
+        placements |= _Kernel(scop, tree, gpu, requests).placements()
     return placements
 
 
@@ -95,16 +88,14 @@ class _Kernel:
         scop: Scop,
         tree: Node,
         gpu: Chip,
-        staged: Mapping[str, int],
-        held: Collection[str],
-        large: Collection[str],
+        requests: Requests,
     ) -> None:
         self.scop = scop
         self.mapped = Mapped(scop, tree)
         self.gpu = gpu
-        self.staged = staged
-        self.held = held
-        self.large = large
+        self.staged = {name: own.stages for name, own in requests.items() if own.stages}
+        self.held = {name for name, own in requests.items() if own.space is Space.PRIVATE}
+        self.large = {name for name, own in requests.items() if own.is_large}
         names = set(statements_of(tree))
         self.arrays: dict[str, Uses] = {}
         for array in scop.arrays.values():
@@ -117,7 +108,7 @@ class _Kernel:
         scattered = {
             name for name, uses in self.arrays.items() if not all(a.is_exact for _, a in uses)
         }
-        self.not_private: set[str] = {*staged, *scattered}
+        self.not_private: set[str] = {*self.staged, *scattered}
 
     def placements(self) -> dict[str, Placement]:
         """Return the placements, after private arrays gave way until all writers agree."""

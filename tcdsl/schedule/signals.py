@@ -139,6 +139,6 @@ def _put(node: Node, around: Sequence[str], name: str, event: Statement, *, is_a
 
 def why_not_in_order(scop: Scop, kernel: Kernel) -> str | None:
     """Return why some block of *kernel* may wait for ever, or None."""
-    if kernel.is_reversed and signal_count(scop, kernel.tree):
+    if kernel.code.is_reversed and signal_count(scop, kernel.tree):
         return "blocks that wait for one another start in reversed order"
     return why_not_signalled(scop, kernel.tree)

@@ -1,6 +1,6 @@
 """What users ask of kernels, as data: which template, and which configuration.
 
-    exe.choices   {"format": "tcdsl choices", "version": 1, "target": "cuda", "kernels": [
+    exe.choices   {"format": "tcdsl choices", "version": 2, "target": "cuda", "kernels": [
                      {"kernel": "S0+S1", "template": "row", "threads": 128, "vector": 4, ...}, ...]}
 
 A kernel is named by its statements.

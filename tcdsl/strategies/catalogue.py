@@ -19,6 +19,7 @@ from tcdsl.strategies.alternatives import least_of
 from tcdsl.strategies.estimated import estimated
 from tcdsl.strategies.lesser_sizes import at_lesser_sizes
 from tcdsl.strategies.problem import Problem, Scheme, nameless_analysis, own_analysis
+from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.template import Choice, Template
 from tcdsl.strategies.templates import (
     column,
@@ -101,9 +102,10 @@ def templates_for(problem: Problem) -> tuple[Template[Any], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A choice, what it costs in countable things, and in time."""
+    """A choice, the schedule of it, what it costs in countable things, and in time."""
 
     choice: Choice
+    schedule: Schedule
     work: Work | CpuWork
     estimate: Estimate
 
@@ -111,9 +113,9 @@ class Candidate:
 @own_analysis
 def candidates(problem: Problem) -> tuple[Candidate, ...]:
     """Return every choice for *problem*, the likeliest first."""
+    pairs = ((choice, choice.schedule(problem)) for choice in choices(problem))
     return tuple(
-        Candidate(choice, *estimated(problem, choice.schedule(problem)))
-        for choice in choices(problem)
+        Candidate(choice, schedule, *estimated(problem, schedule)) for choice, schedule in pairs
     )
 
 
@@ -260,9 +262,15 @@ def _times(problem: Problem, lesser: Problem | None, choice: Choice) -> tuple[fl
     seconds = seconds_of(problem, template.schedule(problem, config))
     if lesser is None or template.why_not(lesser) is not None:
         return seconds, inf
-    if template in LIKELIEST and config not in template.space(lesser):
+    if template in LIKELIEST and config not in _space(lesser, template):
         return seconds, inf
     return seconds, seconds_of(lesser, template.schedule(lesser, config))
+
+
+@own_analysis
+def _space(problem: Problem, template: Template[Any]) -> frozenset[Any]:
+    """Return the configurations of *template* for *problem*, to ask whether one is among them."""
+    return frozenset(template.space(problem))
 
 
 def choices(problem: Problem) -> Iterator[Choice]:

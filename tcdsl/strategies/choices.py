@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from difflib import get_close_matches
 from math import inf
+from types import MappingProxyType
 from typing import Any
 
 from tcdsl.costmodel.chip import Chip, Unit
@@ -18,10 +19,12 @@ from tcdsl.costmodel.work import Work
 from tcdsl.strategies import catalogue
 from tcdsl.strategies.asked import Asked, misfit
 from tcdsl.strategies.catalogue import Candidate, candidates, fastest
+from tcdsl.strategies.code_choices import code_data, code_space
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.template import Choice, Template
 
 NO_CONFIG = ("kernel", "template", "code")
+NOTHING_OF_CODE: Mapping[str, Any] = MappingProxyType({})
 
 
 def choice_for(problem: Problem, asked: Asked) -> Choice:
@@ -101,26 +104,41 @@ def _listed(values: Iterable[Any]) -> str:
 # --- what else there was -----------------------------------------------------------------------
 
 
-def candidates_of(problem: Problem, chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+def candidates_of(
+    problem: Problem, chosen: Mapping[str, Any], code: Mapping[str, Any] = NOTHING_OF_CODE
+) -> list[dict[str, Any]]:
     """Return every candidate for *problem*, and why other templates make none.
 
-    Of a candidate: ``template``, ``config``, ``predicted_us``, ``limiter``, ``moved_bytes`` (from
-    and to memory), ``operations``, ``is_chosen``; of a template that does not apply: ``template``
-    and ``why_not``.
+    Of a candidate: ``template``, ``config``, ``code``, ``predicted_us``, ``limiter``,
+    ``moved_bytes`` (from and to memory), ``operations``, ``is_chosen``; of the chosen one also
+    ``code_values``, what each key of its code may be; of a template that does not apply:
+    ``template`` and ``why_not``.
+
+    :arg code: of the *chosen* one.
     """
-    found = [_estimated(problem, candidate, chosen) for candidate in candidates(problem)]
+    found = [_estimated(problem, candidate, chosen, code) for candidate in candidates(problem)]
     reasons = catalogue.reasons(problem)
     return found + [{"template": name, "why_not": reason} for name, reason in reasons.items()]
 
 
-def _as_data(choice: Choice, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    data = choice.as_data()
+def _as_data(
+    problem: Problem, candidate: Candidate, chosen: Mapping[str, Any], code: Mapping[str, Any]
+) -> dict[str, Any]:
+    data, made = candidate.choice.as_data(), candidate.schedule
     is_chosen = data == chosen
-    return {"template": data.pop("template"), "config": data, "is_chosen": is_chosen}
+    own: Mapping[str, Any] = {"code": code_data(made.code, problem.machine)}
+    if problem.finish is not None:  # a part of the kernel before
+        own = {}
+    elif is_chosen:
+        own = {"code": code or own["code"], "code_values": code_space(problem, made)}
+    return {"template": data.pop("template"), "config": data, "is_chosen": is_chosen, **own}
 
 
-def _estimated(problem: Problem, candidate: Candidate, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    own, predicted, work = _as_data(candidate.choice, chosen), candidate.estimate, candidate.work
+def _estimated(
+    problem: Problem, candidate: Candidate, chosen: Mapping[str, Any], code: Mapping[str, Any]
+) -> dict[str, Any]:
+    own, predicted = _as_data(problem, candidate, chosen, code), candidate.estimate
+    work = candidate.work
     if predicted.seconds == inf:
         return {**own, "why_not": predicted.why_not or "it does not fit"}
     return {

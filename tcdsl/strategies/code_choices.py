@@ -2,19 +2,21 @@
 
     "code": {"prefetch_bytes": 0, "resident_blocks": 2, "early": true, "streaming": true,
              "unrolled_bytes": 128, "sum_terms": 16, "thread_registers": 0,
-             "row_bytes": 0}
+             "row_bytes": 0, "is_reversed": false}               on a GPU
+    "code": {"sum_terms": 32, "rows_ahead": 16, "pieces": 64}    on a CPU
 
 The defaults are what measurements favour.  Options and the chip filter the rest: only kernels whose
 blocks have several rows in turn prefetch, and compensated sums are not cut into blocks.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from math import prod
 from typing import Any
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP, Chip
+from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.costmodel.registers import (
     FEW_REGISTERS,
@@ -23,10 +25,11 @@ from tcdsl.costmodel.registers import (
     PRODUCING_WARPS,
 )
 from tcdsl.costmodel.rows import BARRIER_BYTES, row_lengths
+from tcdsl.costmodel.work import Work
 from tcdsl.lang.comprehension import Call, walk
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.schedule.mapping import RANK
-from tcdsl.schedule.plan import Code
+from tcdsl.schedule.plan import CPU_CODE, Code
 from tcdsl.strategies.asked import misfit
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.schedule import Schedule
@@ -39,19 +42,32 @@ RESIDENT_BLOCKS = (0, 1, 2, 3, 4, 6, 8)
 UNROLLED_BYTES = (32, 64, 128, 256)
 _OF_ONE_INSTRUCTION = frozenset({"abs", "fabs", "fma", "fmax", "fmin", "max", "min", "relu"})
 SUM_TERMS = (8, 16, 32)  # bounds of errors (interp/error_bounds) are for 64 and fewer
+CPU_SUM_TERMS = (16, 32, 64)
+ROWS_AHEAD = (0, 8, 16, 32)
+PIECES = (16, 64, 256)
+_OF_CPU = ("sum_terms", "rows_ahead", "pieces")
 
 
 def default_code(problem: Problem, schedule: Schedule) -> Code:
     """Return what is chosen of the code of *schedule* where nothing is asked for."""
     if not isinstance(problem.machine, Chip):
-        return Code()
+        return CPU_CODE
     prefetch_bytes = bytes_ahead(problem.gpu) if schedule.persistent else 0
     registers = _thread_registers(schedule, problem.gpu)
     resident, rows = (
         schedule.resident_blocks or _blocks_of_wave(problem, schedule),
         _row_bytes(problem, schedule),
     )
-    return Code(prefetch_bytes, resident, thread_registers=registers, row_bytes=rows)
+    is_reversed = False if _is_in_order(schedule) else None
+    return Code(
+        prefetch_bytes, resident, thread_registers=registers, row_bytes=rows,
+        is_reversed=is_reversed,
+    )  # fmt: skip
+
+
+def _is_in_order(schedule: Schedule) -> bool:
+    """Return whether blocks wait for others, which must have started before."""
+    return schedule.tensor is not None and schedule.tensor.shares is not None
 
 
 def _row_lengths(schedule: Schedule, gpu: Chip) -> tuple[int, ...]:
@@ -60,7 +76,7 @@ def _row_lengths(schedule: Schedule, gpu: Chip) -> tuple[int, ...]:
     Warps that have all rows of a tile are along one axis, as rows are.
     """
     product, work = schedule.tensor or schedule.implicit, schedule.work
-    if product is None or work is None or not product.boxes or product.is_finished:
+    if product is None or not isinstance(work, Work) or not product.boxes or product.is_finished:
         return ()
     tiles, barriers = product.tiles, 2 * BARRIER_BYTES * product.stages
     warps, taken = tiles.threads // WARP, work.shared_bytes + barriers
@@ -127,10 +143,24 @@ def _thread_registers(schedule: Schedule, gpu: Chip) -> int:
     return MANY_REGISTERS if is_large and taken <= gpu.registers_per_multiprocessor else 0
 
 
+def code_data(code: Code, machine: Chip | Cpu) -> dict[str, Any]:
+    """Return what *machine* has of *code* and is decided, as plain data."""
+    own = [(key, value) for key, value in asdict(code).items() if value is not None]
+    if not isinstance(machine, Chip):
+        return {key: value for key, value in own if key in _OF_CPU}
+    return {key: value for key, value in own if key == "sum_terms" or key not in _OF_CPU}
+
+
 def code_space(problem: Problem, schedule: Schedule) -> dict[str, tuple[int | bool, ...]]:
     """Return the values that each choice may have."""
     default = default_code(problem, schedule)
     is_plain = problem.options.summation == "plain"
+    if not isinstance(problem.machine, Chip):
+        return {
+            "sum_terms": CPU_SUM_TERMS if is_plain else (default.sum_terms,),
+            "rows_ahead": ROWS_AHEAD if problem.is_ragged else (default.rows_ahead,),
+            "pieces": PIECES if problem.is_ragged else (default.pieces,),
+        }
     both = (True, False)
     return {
         "prefetch_bytes": tuple(dict.fromkeys((0, default.prefetch_bytes))),
@@ -141,6 +171,7 @@ def code_space(problem: Problem, schedule: Schedule) -> dict[str, tuple[int | bo
         "sum_terms": SUM_TERMS if is_plain else (default.sum_terms,),
         "thread_registers": tuple(dict.fromkeys((0, default.thread_registers))),
         "row_bytes": (0, *_row_lengths(schedule, problem.gpu)),
+        "is_reversed": (False,) if _is_in_order(schedule) else both,
     }
 
 
@@ -153,12 +184,10 @@ def code_for(problem: Problem, schedule: Schedule, asked: Mapping[str, Any]) -> 
     if not asked:
         return default
     kernel = "+".join(problem.group.members)
-    if not isinstance(problem.machine, Chip):
-        raise misfit(kernel, "of a CPU's code nothing is left to choose")
     space = code_space(problem, schedule)
     for key, value in asked.items():
         if key not in space:
-            names = ", ".join(field.name for field in fields(Code))
+            names = ", ".join(space)
             raise misfit(kernel, f"its code has no {key!r}; it has {names}")
         if (type(value), value) not in [(type(known), known) for known in space[key]]:
             allowed = ", ".join(map(repr, space[key]))

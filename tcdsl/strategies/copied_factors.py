@@ -17,6 +17,7 @@ from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read, why_not_cached
 from tcdsl.schedule.fusion import textual
 from tcdsl.schedule.nesting import Piece
+from tcdsl.schedule.placement import copied
 from tcdsl.strategies.schedule import VECTOR_BYTES, OuterLoop, Schedule
 
 
@@ -48,8 +49,7 @@ def _with_copy(schedule: Schedule, cached: Cached, reader: str) -> Schedule:
         members=textual(cached.scop, (*schedule.members, cached.copy)),
         outer=loops,
         remaining={**schedule.remaining, cached.copy: _pieces(schedule, cached)},
-        staged=(*schedule.staged, cached.array),
-        large=(*schedule.large, cached.array),
+        storage={**schedule.storage, cached.array: copied(is_large=True)},
     )
 
 

@@ -53,8 +53,8 @@ class _Nest(NamedTuple):
 
 def cpu_work_of(problem: Problem, schedule: Schedule) -> CpuWork:
     """Return what the kernel of *problem* costs in the schedule *schedule*."""
-    if schedule.cpu_work is not None:
-        return schedule.cpu_work
+    if isinstance(schedule.work, CpuWork):
+        return schedule.work
     threads = _threads(problem, schedule)
     nests = [_nest(problem, schedule, name, threads) for name in schedule.members]
     depth = _shared_depth(nests)

@@ -17,9 +17,9 @@ members is one block.  After PPCG (Verdoolaege et al., TACO 2013, doi:10.1145/24
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import NamedTuple
 
 import islpy as isl
 
@@ -39,8 +39,6 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.loop_tree import Sequence as Children
 from tcdsl.poly.scheduler import Band, Instances, Member, Parts, Scheduled
 from tcdsl.poly.scop import Scop
-from tcdsl.records import dataclass
-from tcdsl.schedule.plan import DEFAULT_CODE, Code
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.levels import Level, front_of, level_of, opened, points_of, tiles_of
 from tcdsl.strategies.schedule import Bands
@@ -51,15 +49,11 @@ ENOUGH_THREADS = gpu_thresholds.BATCH_THREADS
 _X, _Y = 0, 1
 
 
-@dataclass(frozen=True, eq=False)
-class IslKernel:
-    """One kernel; *why* explains it to the user."""
+class Opened(NamedTuple):
+    """The loops of one kernel; *why* explains them to the user."""
 
     tree: Node
     why: tuple[str, ...]
-    template: str = "isl_band"
-    config: Mapping[str, Any] = field(default_factory=dict)
-    code: Code = DEFAULT_CODE
 
 
 def threads_of(tree: Node) -> int:
@@ -93,8 +87,8 @@ class BandMapper:
         self.why: list[str] = ["the loops that isl's scheduler found"]
         self._n_loops = 0
 
-    def kernel(self, part: Scheduled) -> IslKernel:
-        """Return the kernel of *part*, a part of the program that runs on its own."""
+    def opened(self, part: Scheduled) -> Opened:
+        """Return the loops of *part*, a part of the program that runs on its own."""
         band = _one_by_one(part)
         outer = self._levels(band) if isinstance(band, Band) else []
         if isinstance(band, Band) and any(_is_free(level) for level in outer):
@@ -104,7 +98,7 @@ class BandMapper:
             tree = _with_widths(tree, self.gpu.threads_per_block)
             what, loops = ("block", "outer loop") if threads_of(tree) > 1 else ("thread", "loop")
             self.why.append(f"one {what}: no {loops} is free of dependences")
-        return IslKernel(tree, tuple(self.why))
+        return Opened(tree, tuple(self.why))
 
     # --- blocks ----------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from tcdsl.schedule.mapping import Mapped, why_not_mapped
 from tcdsl.schedule.promotion import promote
 from tcdsl.schedule.synchronisation import synchronise, why_not_synchronised
 from tcdsl.strategies.generic import bare_schedule
-from tcdsl.strategies.gpu_bands import ENOUGH_THREADS, BandMapper, IslKernel, threads_of
+from tcdsl.strategies.gpu_bands import ENOUGH_THREADS, BandMapper, Opened, threads_of
 from tcdsl.strategies.problem import Problem, own_analysis
 from tcdsl.strategies.schedule import Bands
 from tcdsl.strategies.schedule_rewrites import Rewritten, apply
@@ -43,7 +43,7 @@ class IslKernels:
 
     scop: Scop
     before: tuple[str, ...]
-    kernels: tuple[IslKernel, ...]
+    opened: tuple[Opened, ...]
 
 
 def why_not_by_isl(problem: Problem, bands: Bands) -> str | None:
@@ -54,7 +54,7 @@ def why_not_by_isl(problem: Problem, bands: Bands) -> str | None:
         return "no recurrence in several dimensions is short of threads"
     if isinstance(found := kernels_by_isl(problem, bands), str):
         return found
-    (tree,) = (k.tree for k in found.kernels if name in statements_of(k.tree))
+    (tree,) = (o.tree for o in found.opened if name in statements_of(o.tree))
     if threads_of(tree) <= _free_instances(shapes[name]):
         return "isl finds no more threads than there are independent instances"
     return None
@@ -90,14 +90,14 @@ def trees_by_isl(problem: Problem, bands: Bands) -> IslKernels | str:
     if isinstance(scheduled, str):
         return scheduled
     prefix = f"isl.{problem.group.members[0]}"
-    kernels: list[IslKernel] = []
+    opened: list[Opened] = []
     for part in _parts(scheduled.schedule):
         mapper = BandMapper(
             scheduled.done.scop, scheduled.inside, scheduled.shapes, problem.gpu, bands,
-            f"{prefix}.{len(kernels)}",
+            f"{prefix}.{len(opened)}",
         )  # fmt: skip
-        kernels.append(mapper.kernel(part))
-    return IslKernels(scheduled.done.scop, scheduled.done.before, tuple(kernels))
+        opened.append(mapper.opened(part))
+    return IslKernels(scheduled.done.scop, scheduled.done.before, tuple(opened))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +173,7 @@ def _is_idle(scop: Scop, tree: Node) -> bool:
 
 def _why_not(problem: Problem, found: IslKernels) -> str | None:
     """Return why *found* are worse than another strategy's kernels, or not legal, or None."""
-    trees = [kernel.tree for kernel in found.kernels]
+    trees = [opened.tree for opened in found.opened]
     if max(map(threads_of, trees), default=1) == 1:
         return "isl finds no loop for several threads"
     if any(_is_idle(found.scop, tree) for tree in trees):

@@ -31,7 +31,7 @@ from tcdsl.strategies.gpu_generic import trees_by_isl
 from tcdsl.strategies.gpu_grouping import Grouped
 from tcdsl.strategies.gpu_shapes import gpu_shapes_of
 from tcdsl.strategies.implicit_kernel import implicit_kernel
-from tcdsl.strategies.library_kernels import library_kernel, library_of
+from tcdsl.strategies.library_kernels import library_of, library_schedule
 from tcdsl.strategies.operand_tiles import with_operand_tiles
 from tcdsl.strategies.private_results import with_copies, with_summed_copies
 from tcdsl.strategies.problem import Finish, Problem, Scheme
@@ -130,7 +130,7 @@ class _Rewriter:
         return self._queue_schedule(group, problem, schedule)
 
     def _queue_library(self, group: Group) -> _Left:
-        kernel = library_kernel(self.scop, group.members, self._shapes, f"g{len(self.queue)}")
+        kernel = library_schedule(self.scop, group.members, self._shapes, f"g{len(self.queue)}")
         problem = Problem(
             self.scop, group, self._shapes, self.gpu, self.options, scheme=self.scheme
         )  # fmt: skip
@@ -144,25 +144,26 @@ class _Rewriter:
         self.scop = found.scop
         record("isl's scheduler", self.scop, notes=["+".join(problem.group.members)])
         self._queue_alone(found.before)
-        for number, kernel in enumerate(found.kernels):
-            name = "+".join(statements_of(kernel.tree))
-            own = replace(kernel, config=schedule.config, code=schedule.code)
+        for number, opened in enumerate(found.opened):
+            members = tuple(statements_of(opened.tree))
+            own = replace(schedule, members=members, why=opened.why, tree=opened.tree, bands=None)
+            name = "+".join(members)
             self.queue.append(Queued(own, name, problem=None if number else problem))
         return _Left()
 
     def _queue_schedule(self, group: Group, problem: Problem, schedule: Schedule) -> _Left:
         """Apply the rewrites of *schedule*, and queue it."""
         if schedule.tensor is not None:
-            kernel = tensor_kernel(problem, schedule, schedule.tensor)
-            return self._queue_tensor(group, problem, kernel)
+            kernel = tensor_kernel(problem, schedule.tensor)
+            return self._queue_tensor(problem, schedule, kernel)
         if schedule.implicit is not None:
-            kernel = implicit_kernel(problem, schedule, schedule.implicit)
-            return self._queue_tensor(group, problem, kernel)
+            kernel = implicit_kernel(problem, schedule.implicit)
+            return self._queue_tensor(problem, schedule, kernel)
         if schedule.transposition is not None:
-            kernel = transposing_kernel(problem, schedule, schedule.transposition)
-            return self._queue_tensor(group, problem, kernel)
+            kernel = transposing_kernel(problem, schedule.transposition)
+            return self._queue_tensor(problem, schedule, kernel)
         notes = ["+".join(group.members)]
-        queued = {n for q in self.queue if isinstance(q.kernel, Schedule) for n in q.kernel.members}
+        queued = {n for q in self.queue for n in q.kernel.members}
         done = apply(self.scop, added_at_once(self.scop, schedule, self.options), queued)
         if done.scop is not self.scop:
             record("rfactor", done.scop, notes=notes)
@@ -189,14 +190,16 @@ class _Rewriter:
             layout = None  # the sums are whole after all blocks, not after those of a tile
         return _Left(after, layout, schedule.members, summed)
 
-    def _queue_tensor(self, group: Group, problem: Problem, kernel: TensorKernel) -> _Left:
+    def _queue_tensor(self, problem: Problem, schedule: Schedule, kernel: TensorKernel) -> _Left:
+        name = "+".join(problem.group.members)
         self.scop = kernel.scop
         record(
             "tiles in shared memory" if not kernel.step else "tiles for tensor cores",
             self.scop,
-            notes=["+".join(group.members)],
+            notes=[name],
         )
-        self.queue.append(Queued(kernel, "+".join(group.members), problem=problem))
+        own = replace(schedule, tiled=kernel, storage=kernel.storage())
+        self.queue.append(Queued(own, name, problem=problem))
         return _Left(kernel.left)
 
     def _queue_alone(self, names: Sequence[str]) -> None:
@@ -216,7 +219,7 @@ class _Rewriter:
             shapes = [
                 along_axes(q.kernel, LoopKind.THREAD)
                 for q in self.queue
-                if isinstance(q.kernel, Schedule) and _stores_numbers(self.scop, q.kernel)
+                if not q.kernel.is_opened and _stores_numbers(self.scop, q.kernel)
             ]
             if shapes and name not in self.asked:
                 schedule = self._shaped(problem, schedule, shapes)

@@ -16,6 +16,7 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.holding import Held, hold
 from tcdsl.schedule.nesting import Piece
+from tcdsl.schedule.placement import HELD
 from tcdsl.strategies.schedule import OuterLoop, Schedule, Steps
 
 
@@ -26,7 +27,7 @@ def with_held_operands(scop: Scop, schedule: Schedule, steps: Steps) -> tuple[Sc
     term = Coordinate(step.position, step.shift, 1, step.div * step.mod)
     held: list[Held] = []
     new = scop
-    for tile in schedule.staged:
+    for tile in schedule.storage:
         one = hold(new, steps.reader, tile, around, term, step.div)
         if one is None:
             return scop, schedule
@@ -45,7 +46,7 @@ def with_held_operands(scop: Scop, schedule: Schedule, steps: Steps) -> tuple[Sc
     steps = replace(steps, points=points, loop=replace(steps.loop, limit=limit))
     return new, replace(
         schedule, steps=steps, remaining={**schedule.remaining, steps.reader: rest},
-        held=tuple(one.array for one in held),
+        storage={**schedule.storage, **{one.array: HELD for one in held}},
     )  # fmt: skip
 
 

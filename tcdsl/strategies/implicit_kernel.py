@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from tcdsl.poly.isl_utils import Extent, dim_bounds, whole_tiles
 from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, LoopKind
-from tcdsl.poly.scop import Kind, Scop
+from tcdsl.poly.scop import Scop
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.packing import Side, TileOf, pack
 from tcdsl.rewrites.scop.padding import padded
@@ -35,7 +35,7 @@ from tcdsl.strategies.implicit_product import (
 from tcdsl.strategies.live_steps import with_live_steps
 from tcdsl.strategies.lowering import Chunk, Lowering
 from tcdsl.strategies.problem import Problem
-from tcdsl.strategies.schedule import Implicit, Schedule, Tile
+from tcdsl.strategies.schedule import Implicit, Tile
 from tcdsl.strategies.tensor_blocks import in_swaths, levels_of
 from tcdsl.strategies.tensor_kernel import accumulation_of, with_accumulation
 from tcdsl.strategies.tensor_tree import TensorKernel
@@ -54,9 +54,9 @@ def chunk_size(classes: Classes, step: int, chunks: int) -> int:
     return -(-classes.term.extent // (step * chunks)) * step
 
 
-def implicit_kernel(problem: Problem, schedule: Schedule, product: Implicit) -> TensorKernel:
-    """Return the kernel of *problem* that *schedule* says."""
-    return _Builder(problem, product).kernel(schedule)
+def implicit_kernel(problem: Problem, product: Implicit) -> TensorKernel:
+    """Return the loops of *product*, a sum of *problem*."""
+    return _Builder(problem, product).kernel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ class _Builder:
         # Blocks that share an open number of terms have steps in turn: each has some of any number.
         self.is_dealt = self.count > 1 and bool(self.classes.term.size)
 
-    def kernel(self, schedule: Schedule) -> TensorKernel:
-        """Return the kernel that *schedule* explains."""
+    def kernel(self) -> TensorKernel:
+        """Return the kernel's loops."""
         sums = self._sums()
         scop = self._padded(sums.scop)
         row, column, term = self.classes.row, self.classes.column, self.classes.term
@@ -119,9 +119,8 @@ class _Builder:
         buffers = self.product.stages if self.product.boxes else 1
         kernel = TensorKernel(
             scop, lead, tuple(outer), {lead: self._step()}, ((sums.init,),), (lead,),
-            ((sums.store, *sums.after),), levels, (), buffers, schedule.why,
-            () if is_finished else sums.left, schedule.template, schedule.config, schedule.code,
-            last,
+            ((sums.store, *sums.after),), levels, (), buffers,
+            () if is_finished else sums.left, last,
         )  # fmt: skip
         if not self.product.in_turn:
             kernel = with_live_steps(kernel, is_counted=self.product.boxes)
@@ -139,18 +138,11 @@ class _Builder:
         term = self.classes.term
         run, mod = (self.tiles.step, self.count) if self.is_dealt else (self.size, 0)
         part = Partial(term.name, 0, run, mod, self.count, False)
-        before = set(form.scop.by_name)
         shared = rfactor(form.scop, self.lead, (part,))
-        whole = [
-            s.name for s in shared.statements if s.name not in before and s.kind is not Kind.INIT
-        ]
-        scop = rfactor(shared, self.lead, ())
-        own = [s for s in scop.statements if s.name not in {*shared.by_name}]
-        init = next(s.name for s in own if s.kind is Kind.INIT)
-        store = next(s for s in own if s.kind is not Kind.INIT)
+        scop, init, store = rfactor(shared.scop, self.lead, ())
         (chunk,) = set(store.indices) - set(scop.by_name[self.lead].indices)
-        left = (form.init, *whole, form.store, *after)
-        return _Sums(scop, init, store.name, (), left, chunk)
+        left = (form.init, shared.fold.name, form.store, *after)
+        return _Sums(scop, init.name, store.name, (), left, chunk)
 
     def _padded(self, scop: Scop) -> Scop:
         """Return *scop* with whole tiles of the product."""

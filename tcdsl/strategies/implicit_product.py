@@ -23,7 +23,7 @@ from tcdsl.lang.comprehension import Binary, Expr, Index, walk
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement
+from tcdsl.poly.scop import Access, Array, Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import (
     Merged,
@@ -303,10 +303,8 @@ def _renamed(statement: Statement, problem: Problem) -> Statement:
 def form_of(problem: Problem, classes: Classes) -> Form:
     """Return the statements of *problem* over the indices of *classes*, sums in their own type."""
     lead = problem.lead
-    scop = rfactor(problem.scop, lead, ())
-    own = [s for s in scop.statements if s.name not in problem.scop.by_name]
-    init = next(s.name for s in own if s.kind is Kind.INIT)
-    store = next(s.name for s in own if s.kind is not Kind.INIT)
+    scop, begin, end = rfactor(problem.scop, lead, ())
+    init, store = begin.name, end.name
     after = tuple(name for name in problem.group.members if name != lead)
     scop = scop.with_statements(
         tuple(_renamed(s, problem) if s.name in after else s for s in scop.statements)

@@ -4,11 +4,12 @@ from typing import Any
 
 from tcdsl.costmodel.library_products import bytes_of, estimated
 from tcdsl.strategies.choices import candidates_of
-from tcdsl.strategies.library_kernels import LibraryKernel, computed_by
+from tcdsl.strategies.library_kernels import computed_by
 from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.schedule import Schedule
 
 
-def library_candidates(problem: Problem, kernel: LibraryKernel) -> list[dict[str, Any]]:
+def library_candidates(problem: Problem, kernel: Schedule) -> list[dict[str, Any]]:
     """Return the call as it was estimated, then the candidates of ours (``Executable.candidates``).
 
     Nobody measured the call: its time is from rates of the chip.

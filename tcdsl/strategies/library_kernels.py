@@ -14,33 +14,18 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.errors import NOT_THE_LIBRARYS
 from tcdsl.lang.types.library_calls import operands_of
-from tcdsl.poly.loop_tree import Node, sequence
+from tcdsl.poly.loop_tree import sequence
 from tcdsl.poly.scop import Scop, Statement
-from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import leaders_of
-from tcdsl.schedule.plan import Kernel
 from tcdsl.source import Source
 from tcdsl.strategies.convolutions import convolution
 from tcdsl.strategies.generic import textual_tree
 from tcdsl.strategies.matrix_products import matrix_product, with_initialisation
+from tcdsl.strategies.schedule import Schedule
 
 TEMPLATE = "library"
 _NOT = ("the product is not a matrix product", "the sum is no convolution")
 ADVICE = "drop the '<=>', or compile with Options(libraries=False)"
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryKernel:
-    """A kernel that a library's call stands for."""
-
-    tree: Node
-    library: str
-    why: tuple[str, ...] = ()
-    template: str = TEMPLATE
-
-    def kernel(self, name: str) -> Kernel:
-        """Return the kernel called *name*."""
-        return Kernel(name, self.tree, self.why, template=self.template, library=self.library)
 
 
 def library_of(scop: Scop, names: Iterable[str]) -> str:
@@ -85,10 +70,10 @@ def _call_text(statement: Statement) -> str:
     return f"{statement.library}({', '.join(f.tensor for f in factors or ())})"
 
 
-def library_kernel(
+def library_schedule(
     scop: Scop, members: Sequence[str], shapes: Mapping[str, Shape], prefix: str
-) -> LibraryKernel:
-    """Return the kernel of *members*, one statement that a library computes."""
+) -> Schedule:
+    """Return the schedule of *members*, one statement that a library computes."""
     (name,) = members
     inits = [init for init, leader in leaders_of(scop).items() if leader == name]
     trees = [
@@ -99,7 +84,9 @@ def library_kernel(
     product = product_of(scop, [scop.by_name[own] for own in (*inits, name)], library)
     what = product if isinstance(product, str) else product.described()
     why = (f"a call of {library} in place of a kernel: {what}",)
-    return LibraryKernel(sequence(trees), library, why)
+    return Schedule(
+        (*inits, name), (), {}, why=why, tree=sequence(trees), library=library, template=TEMPLATE
+    )  # fmt: skip
 
 
 def computed_by(library: str, scop: Scop, statement: Statement) -> AnyProduct | str:

@@ -16,6 +16,7 @@ from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read, why_not_cached
 from tcdsl.rewrites.scop.padding import padded
 from tcdsl.schedule.nesting import Nester, Piece
+from tcdsl.schedule.placement import copied
 from tcdsl.strategies.contracted import copied_along
 from tcdsl.strategies.held_operands import with_held_operands
 from tcdsl.strategies.schedule import Operand, OuterLoop, Schedule, Steps
@@ -48,9 +49,10 @@ def with_operand_tiles(scop: Scop, schedule: Schedule) -> tuple[Scop, Schedule]:
             steps, loop=_with(steps.loop, cached.copy, own), copies=(*steps.copies, cached.copy)
         )
         pieces = _pieces(cached, steps, width)
+        tile = {cached.array: copied()} if steps.stages > 1 else {}
         schedule = replace(
             schedule, outer=tuple(outer), remaining={**schedule.remaining, cached.copy: pieces},
-            staged=(*schedule.staged, *([cached.array] if steps.stages > 1 else ())),
+            storage={**schedule.storage, **tile},
         )  # fmt: skip
     schedule = replace(schedule, steps=steps)
     return with_held_operands(scop, schedule, steps) if steps.is_held else (scop, schedule)

@@ -26,17 +26,15 @@ doi:10.1145/1356052.1356053, but for the panels of B, which are all there before
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
-from typing import Any
+from dataclasses import replace
 
 from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Leaf, Loop, LoopKind, Node, sequence
-from tcdsl.poly.scop import Kind, Scop
-from tcdsl.records import dataclass
+from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.packing import Packed, Side, TileOf, pack
 from tcdsl.rewrites.scop.padding import padded
 from tcdsl.rewrites.scop.rfactor import Partial, rfactor
-from tcdsl.schedule.plan import Kernel
+from tcdsl.schedule.placement import LARGE
 from tcdsl.strategies.blocking import Class, Panels
 from tcdsl.strategies.implicit_product import factors_of
 from tcdsl.strategies.problem import Problem
@@ -46,31 +44,15 @@ COPIES = "panel copies"  # the template of the kernel that fills the columns' pa
 LINE_STEPS = 16  # of 4 bytes, in a line of the caches
 
 
-@dataclass(frozen=True, slots=True)
-class PanelKernel:
-    """One of the kernels of a contraction on panels; *config* of its template, as plain data."""
-
-    name: str
-    tree: Node
-    template: str
-    why: tuple[str, ...] = ()
-    config: Mapping[str, Any] = field(default_factory=dict)
-    blocked: tuple[str, ...] = ()  # local arrays that fill a cache
-
-    def kernel(self, name: str) -> Kernel:
-        """Return the kernel called *name*."""
-        return Kernel(name, self.tree, self.why, template=self.template)
-
-
-def panel_kernels(
+def panel_schedules(
     problem: Problem, schedule: Schedule, prefix: str
-) -> tuple[Scop, tuple[PanelKernel, ...]]:
-    """Return the scop and the kernels of *problem*, as *schedule* says.
+) -> tuple[Scop, Mapping[str, Schedule]]:
+    """Return the scop, and the kernels of *problem* by their names, as *schedule* says.
 
     :arg prefix: of the names of loops.
     """
     assert schedule.panels is not None
-    return _Builder(problem, schedule.panels, prefix).kernels(schedule)
+    return _Builder(problem, schedule.panels, prefix).schedules(schedule)
 
 
 Level = tuple[LoopKind, Mapping[str, Coordinate], int | None]
@@ -86,41 +68,41 @@ class _Builder:
         self.n_loops = 0
         self.after = [name for name in problem.group.members if name != lead]
 
-    def kernels(self, schedule: Schedule) -> tuple[Scop, tuple[PanelKernel, ...]]:
+    def schedules(self, schedule: Schedule) -> tuple[Scop, Mapping[str, Schedule]]:
         """Return the scop and its kernels: copies of all columns if they are shared, products."""
         members = "+".join(self.problem.group.members)
         columns = self._packed(self._with_sums(), 1)
         rows = self._packed(columns.scop, 0)
         # What is along an operand's neighbours in memory is the outer dimension of these panels.
         is_row_transposed = self.panels.dots is not None and not self.panels.is_along_terms
-        found = ((columns, self.panels.is_transposed), (rows, is_row_transposed))
-        self.transposed = {packed.array for packed, is_transposed in found if is_transposed}
+        packs = ((columns, self.panels.is_transposed), (rows, is_row_transposed))
+        self.transposed = {packed.array for packed, is_transposed in packs if is_transposed}
         self.scop = rows.scop
-        kernels: list[PanelKernel] = []
+        found: dict[str, Schedule] = {}
         local = [rows]
         if self.panels.is_shared:
-            tree = self._shared_copies(columns)
-            kernels.append(PanelKernel(f"{members} panels", tree, COPIES))
+            names, tree = tuple(_copies(columns)), self._shared_copies(columns)
+            found[f"{members} panels"] = Schedule(
+                names, (), {}, tree=tree, template=COPIES, code=schedule.code
+            )
         else:
             local.append(columns)
         blocked = (*(one.array for one in local), self.scop.by_name[self.fold].write.array)
-        kernels.append(PanelKernel(
-            members, self._products(local), schedule.template, schedule.why, schedule.config,
-            blocked
-        ))  # fmt: skip
-        return self.scop, tuple(kernels)
+        tree, storage = self._products(local), dict.fromkeys(blocked, LARGE)
+        found[members] = replace(schedule, tree=tree, storage=storage)
+        return self.scop, found
 
     # --- statements ------------------------------------------------------------------------
 
     def _with_sums(self) -> Scop:
         """Return the scop with sums of a block in their own type, and sums of a block's terms."""
         rows, columns, terms = self.panels.rows, self.panels.columns, self.panels.terms
-        lead, before = self.lead, self.problem.scop
-        scop = rfactor(before, lead, (), columns.index)
-        self.sums_init, self.store = _new(before, scop)
+        lead = self.lead
+        scop, init, store = rfactor(self.problem.scop, lead, (), columns.index)
+        self.sums_init, self.store = init.name, store.name
         part = Partial(terms.index, 0, terms.block, 0, terms.blocks, False)
-        inner = rfactor(scop, lead, (part,), columns.index)
-        self.init, self.fold = _new(scop, inner)
+        inner, init, fold = rfactor(scop, lead, (part,), columns.index)
+        self.init, self.fold = init.name, fold.name
         spans = {one.index: (0, one.padded) for one in (rows, columns)}
         for name, own in ((lead, {terms.index: (0, terms.blocks * terms.block)}), (self.fold, {})):
             found = padded(inner, name, spans, own)
@@ -321,10 +303,3 @@ class _Builder:
 
 def _copies(packed: Packed) -> list[str]:
     return [packed.copy, *([packed.zeros] if packed.zeros else [])]
-
-
-def _new(before: Scop, after: Scop) -> tuple[str, str]:
-    """Return what initialises the new sums of *after*, and what reads them."""
-    new = [s for s in after.statements if s.name not in before.by_name]
-    init = next(s.name for s in new if s.kind is Kind.INIT)
-    return init, next(s.name for s in new if s.kind is not Kind.INIT)

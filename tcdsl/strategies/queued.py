@@ -1,31 +1,29 @@
 """Kernels that wait to be nested, and what each was chosen from; the same for both targets."""
 
-from dataclasses import asdict
+from collections.abc import Iterable, Set
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.work import Work
 from tcdsl.records import dataclass
+from tcdsl.schedule.placement import Requests
 from tcdsl.schedule.plan import Weighed
 from tcdsl.strategies.choices import candidates_of
-from tcdsl.strategies.gpu_bands import IslKernel
+from tcdsl.strategies.code_choices import code_data
 from tcdsl.strategies.library_candidates import library_candidates
-from tcdsl.strategies.library_kernels import LibraryKernel
-from tcdsl.strategies.panels import COPIES, PanelKernel
+from tcdsl.strategies.panels import COPIES
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import Schedule
-from tcdsl.strategies.tensor_tree import TensorKernel
 from tcdsl.strategies.work import work_of
-
-AnyKernel = Schedule | TensorKernel | IslKernel | LibraryKernel | PanelKernel
 
 
 @dataclass(frozen=True, slots=True)
 class Queued:
     """A kernel to be nested."""
 
-    kernel: AnyKernel
+    kernel: Schedule
     name: str
     is_finish: bool = False  # by the last blocks of the kernel before it
     problem: Problem | None = None  # which it solves; None if another kernel of the queue does
@@ -35,32 +33,40 @@ class Queued:
 
         Nor of asynchronous copies: those of another kernel in the launch would hold them up.
         """
-        if self.problem is None or not isinstance(self.kernel, Schedule):
+        own = self.kernel
+        is_copied = bool(own.storage) or own.steps is not None
+        if self.problem is None or own.is_opened or is_copied:
             return None
-        is_copied = self.kernel.staged or self.kernel.large or self.kernel.steps is not None
-        return None if is_copied else work_of(self.problem, self.kernel)
+        return work_of(self.problem, own)
 
-    def weighed(self) -> Weighed | None:
+    def weighed(self, turned: Set[str] = frozenset()) -> Weighed | None:
         """Return what it was made with, and what else there was; None if another kernel says so.
 
         On a CPU what belongs to another kernel has a template, and nothing to choose.
+
+        :arg turned: statements of kernels in reversed block order.
         """
         kernel, problem = self.kernel, self.problem
         if problem is None or kernel.template == COPIES:
             return Weighed(self.name, {"template": kernel.template}) if self._is_on_cpu() else None
-        if isinstance(kernel, LibraryKernel):
+        if kernel.library:
             own = partial(library_candidates, problem, kernel)
             return Weighed(self.name, {"template": kernel.template}, own)
-        others = partial(candidates_of, problem, kernel.config)
-        return Weighed("+".join(problem.group.members), {**kernel.config, **self._code()}, others)
+        code = self._code(problem, is_reversed=not turned.isdisjoint(kernel.members))
+        others = partial(candidates_of, problem, kernel.config, code.get("code", {}))
+        return Weighed("+".join(problem.group.members), {**kernel.config, **code}, others)
 
     def _is_on_cpu(self) -> bool:
         return self.problem is None or not isinstance(self.problem.machine, Chip)
 
-    def _code(self) -> dict[str, Any]:
-        """Return what is chosen of a GPU's code; what last blocks do is a part of that before."""
-        is_own = self.problem is not None and isinstance(self.problem.machine, Chip)
-        assert not isinstance(self.kernel, LibraryKernel | PanelKernel) or not is_own
-        if not is_own or self.is_finish or isinstance(self.kernel, LibraryKernel | PanelKernel):
+    def _code(self, problem: Problem, *, is_reversed: bool) -> dict[str, Any]:
+        """Return what is chosen of the code; what last blocks do is a part of that before."""
+        if self.is_finish:
             return {}
-        return {"code": asdict(self.kernel.code)}
+        made = replace(self.kernel.code, is_reversed=is_reversed)
+        return {"code": code_data(made, problem.machine)}
+
+
+def requests_of(queue: Iterable[Queued]) -> Requests:
+    """Return what the kernels of *queue* say of where local arrays are to be."""
+    return {name: own for queued in queue for name, own in queued.kernel.storage.items()}

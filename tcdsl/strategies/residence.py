@@ -27,6 +27,7 @@ from tcdsl.poly.verify import are_digits
 from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read, why_not_cached
 from tcdsl.schedule.fusion import textual
 from tcdsl.schedule.nesting import Piece
+from tcdsl.schedule.placement import copied
 from tcdsl.strategies.schedule import OuterLoop, Schedule
 
 
@@ -108,12 +109,13 @@ def _keep(
     )
     if is_ahead:
         cached = replace(cached, scop=_before(cached.scop, cached.copy, schedule.members))
+    own_storage = {cached.array: copied()} if schedule.is_staged else {}
     return cached.scop, replace(
         schedule,
         members=textual(cached.scop, (*schedule.members, cached.copy)),
         outer=loops,
         remaining={**schedule.remaining, cached.copy: (*turns, *moved, *units)},
-        staged=(*schedule.staged, *([cached.array] if schedule.is_staged else ())),
+        storage={**schedule.storage, **own_storage},
     )
 
 

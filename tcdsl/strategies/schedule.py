@@ -24,10 +24,12 @@ from tcdsl.rewrites.scop.rfactor import (
     Partial,
 )
 from tcdsl.schedule.nesting import Nester, Piece, Remaining
+from tcdsl.schedule.placement import Requests
 from tcdsl.schedule.plan import DEFAULT_CODE, Code
 from tcdsl.strategies.blocking import Panels
 from tcdsl.strategies.equal_shares import Shares
 from tcdsl.strategies.fragments import WarpTiles
+from tcdsl.strategies.tensor_tree import TensorKernel
 
 VECTOR_BYTES = chip.VECTOR_BYTES
 
@@ -251,19 +253,16 @@ class Schedule:
     persistent: tuple[Piece, ...] = ()
     resident_blocks: int = 0  # of a multiprocessor, to be there at once; 0: as many as may
     is_staged: bool = False  # the arguments among them in shared memory, not in registers
-    staged: tuple[str, ...] = ()  # the copies there
+    storage: Requests = field(default_factory=dict)  # of local arrays
     copied: tuple[str, ...] = ()  # arrays whose part of a block is copied there (copied_factors.py)
     copiers: tuple[int, ...] = ()  # the threads along x, y, z that do
-    large: tuple[str, ...] = ()  # arrays that are more than a block has without asking for it
     steps: Steps | None = None  # of a contraction in tiles (operand_tiles.py)
-    held: tuple[str, ...] = ()  # arrays that registers hold for some iterations of loops
     tensor: Tensor | None = None  # of a contraction on tensor cores (tensor_kernel.py)
     bands: Bands | None = None  # of isl's schedule (gpu_generic.py)
     implicit: Implicit | None = None  # of one whose operands are packed (implicit_kernel.py)
     transposition: Transposition | None = None  # by way of shared memory (transposition.py)
     panels: Panels | None = None  # of a contraction on packed panels (panels.py)
-    work: Work | None = None  # where it is not read off the loops (work.py)
-    cpu_work: CpuWork | None = None  # the same (cpu_work.py)
+    work: Work | CpuWork | None = None  # where it is not read off the loops (work.py, cpu_work.py)
     layout: Layout | None = None  # of a GPU kernel
     atomic: frozenset[str] = frozenset()  # reductions whose chunks are added to the result at once
     # Those whose chunks run one after another, each added to the result as soon as it is there.
@@ -273,9 +272,17 @@ class Schedule:
     # Updates at scattered elements that go to copies of their targets, one of each chunk of these.
     private: Mapping[str, tuple[Partial, ...]] = field(default_factory=dict)
     is_summed: bool = False  # the copies are in memory, and a kernel of its own adds them up
+    tree: Node | None = None  # the loops, where a rewrite has opened them; all of them
+    tiled: TensorKernel | None = None  # those around tiles, where a rewrite has made these
+    library: str = ""  # whose call runs in its place; the loops say what it computes
     template: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)  # of the template, as plain data
     code: Code = DEFAULT_CODE
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether a rewrite has said what its loops are."""
+        return self.tree is not None or self.tiled is not None
 
 
 def nested(scop: Scop, schedule: Schedule, nester: Nester) -> Node:

@@ -127,10 +127,9 @@ class _Rewriting:
         keeps_init: bool = False,
     ) -> tuple[Statement, Statement]:
         """Apply ``rfactor`` to the sum *name*, and return the two statements that it adds."""
-        old = {s.name for s in self.scop.statements}
-        self.scop = rfactor(self.scop, name, partials, innermost, keeps_init=keeps_init)
-        first, second = (s for s in self.scop.statements if s.name not in old)
-        return first, second
+        done = rfactor(self.scop, name, partials, innermost, keeps_init=keeps_init)
+        self.scop = done.scop
+        return done.init, done.fold
 
     def _place(self, statement: Statement, init: Statement) -> None:
         """Initialise what *statement* adds to in its loops, or in a kernel before."""

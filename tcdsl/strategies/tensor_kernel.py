@@ -49,7 +49,7 @@ from tcdsl.strategies.register_operands import (
     with_operand,
     with_register_operand,
 )
-from tcdsl.strategies.schedule import Schedule, Tensor, Terms, Tile
+from tcdsl.strategies.schedule import Tensor, Terms, Tile
 from tcdsl.strategies.tensor_blocks import in_swaths, levels_of, with_clusters
 from tcdsl.strategies.tensor_tree import TensorKernel
 from tcdsl.strategies.tensor_types import is_split, is_truncated
@@ -69,8 +69,8 @@ from tcdsl.strategies.tile_folds import (
 ROW_MULTIPLE = 4  # elements of a sum that a vector has
 
 
-def tensor_kernel(problem: Problem, schedule: Schedule, product: Tensor) -> TensorKernel:
-    """Return the kernel of *problem* that *schedule* says, a *product* on tensor cores."""
+def tensor_kernel(problem: Problem, product: Tensor) -> TensorKernel:
+    """Return the loops of *problem*, a *product* on tensor cores."""
     problem = with_operand(problem)
     whole, members = problem, problem.group.members
     problem, folds = _in_parts(problem, product)
@@ -131,16 +131,19 @@ def tensor_kernel(problem: Problem, schedule: Schedule, product: Tensor) -> Tens
     kernel = TensorKernel(
         scop, lead, tuple(outer), steps, tuple((name,) for name in begun), product.products,
         (*nests, *((fold.store,) for fold in folds)), levels, (),
-        product.stages if product.boxes else 1, schedule.why, left, schedule.template,
-        schedule.config,
-        schedule.code, last,
+        product.stages if product.boxes else 1, left, last,
     )  # fmt: skip
+    return _with_operands(kernel, problem, product)
+
+
+def _with_operands(kernel: TensorKernel, problem: Problem, product: Tensor) -> TensorKernel:
+    """Return *kernel* with what brings its operands, its live steps and its way of adding up."""
     if not product.in_turn and len(product.terms) == 1 and product.cluster == (1, 1):
         kernel = with_live_steps(kernel, is_counted=product.boxes, may_shift=True)
     for factor in factors_of(problem, product.terms):
         with_tile = with_register_operand if is_in_registers(factor.array) else with_copy
         kernel = with_tile(kernel, product, factor)
-    accumulation = accumulation_of(problem, tiles)
+    accumulation = accumulation_of(problem, product.tiles)
     kernel = with_accumulation(kernel, product.products, accumulation) if accumulation else kernel
     return _in_one_sum(kernel, problem, product) if product.is_one_sum else kernel
 
@@ -232,8 +235,8 @@ def _accumulated(
     And what initialises them, what stores them, and the loops of these and of the product.
     """
     name, names = terms.product, _names(problem, product, terms)
-    done = rfactor(scop, name, (), names[1])
-    init, store = (s.name for s in done.statements if s.name not in scop.by_name)
+    done, begin, end = rfactor(scop, name, (), names[1])
+    init, store = begin.name, end.name
     done = _padded(done, problem, product, terms)
     levels = {n: held(product.tiles, *_at(done, n, names[:2])) for n in (init, store)}
     levels[name] = multiplied(product.tiles, *_at(done, name, names))
@@ -281,11 +284,9 @@ def _in_chunks(problem: Problem, product: Tensor) -> tuple[Scop, tuple[str, ...]
     is_wider = scop.arrays[statement.write.array].dtype != statement.reduction.dtype
     if is_wider or product.is_finished or product.shares is not None:
         # The chunks' sums are added in the reduction's type, and rounded once.
-        scop = rfactor(scop, lead, ())
-        init, store = (s for s in scop.statements if s.name not in problem.scop.by_name)
+        scop, init, store = rfactor(scop, lead, ())
         left.append(store.name)
-    done = rfactor(scop, lead, [_parts(problem, product)])
-    _, fold = (s for s in done.statements if s.name not in scop.by_name)
+    done, _, fold = rfactor(scop, lead, [_parts(problem, product)])
     return done, textual(done, [*([init.name] if init else []), fold.name, *left])
 
 

@@ -6,8 +6,6 @@ for blocks, and the tiles of one:   before
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
-from typing import Any
 
 from tcdsl.poly.loop_tree import (
     AffineCoordinate,
@@ -22,13 +20,13 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.scop import Scop
 from tcdsl.records import dataclass
 from tcdsl.schedule.nesting import Nester
-from tcdsl.schedule.plan import DEFAULT_CODE, Code
+from tcdsl.schedule.placement import Requests, copied
 from tcdsl.strategies.fragments import Level
 
 
 @dataclass(frozen=True, eq=False)
 class TensorKernel:
-    """A contraction's kernel before its loops are opened."""
+    """The loops of tiles before they are opened: the *tree* of a schedule over *scop*."""
 
     scop: Scop
     name: str  # the contraction's statement: the first of several
@@ -40,12 +38,12 @@ class TensorKernel:
     levels: Mapping[str, Sequence[Level]]
     staged: tuple[str, ...]  # tiles that asynchronous copies bring
     buffers: int = 1  # iterations that these have room for at least
-    why: tuple[str, ...] = ()
     left: tuple[str, ...] = ()  # what is to be done after the kernel: sums over chunks
-    template: str = "tile_mma"
-    config: Mapping[str, Any] = field(default_factory=dict)
-    code: Code = DEFAULT_CODE
     last: tuple[tuple[str, ...], ...] = ()  # what the last block of a tile does, each in one nest
+
+    def storage(self) -> Requests:
+        """Return where the tiles are to be."""
+        return {name: copied(self.buffers) for name in self.staged}
 
     def tree(self, nester: Nester) -> Node:
         """Return the loops."""

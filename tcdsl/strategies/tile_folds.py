@@ -24,7 +24,7 @@ from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.registers import REGISTER_BYTES
 from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Kind, Scop
+from tcdsl.poly.scop import Scop
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import (
     Partial,
@@ -184,25 +184,17 @@ def folded(scop: Scop, name: str, kept: str, parts: tuple[Partial, Partial]) -> 
     first = initialisation(scop, scop.by_name[name])
     # Lanes that threads fold are stored as one; else each stores what it has in a register.
     of_memory, own = ((chunks,), (lanes,)) if lanes.is_lane else (parts, ())
-    scop, _, fold = _rfactored(scop, name, of_memory)
+    scop, _, fold = rfactor(scop, name, of_memory)
     number = len(of_memory) - 1 if not lanes.is_lane else 0
     lane = coordinate_name(scop.by_name[name], number, is_lane=lanes.is_lane)
-    scop, init, store = _rfactored(scop, name, own)
+    scop, begin, end = rfactor(scop, name, own)
+    init, store = begin.name, end.name
     chunk = coordinate_name(statement, 0, is_lane=False)
     at = scop.by_name[init].indices.index
     dims = tuple(at(chunk if index == chunks.index else index) for index in statement.indices)
-    left = textual(scop, [*([first.name] if first else []), fold])
+    left = textual(scop, [*([first.name] if first else []), fold.name])
     where = at(kept), at(chunk), at(lane)
     return scop, Fold(name, init, store, *where, lanes.is_lane, dims, left)
-
-
-def _rfactored(scop: Scop, name: str, partials: tuple[Partial, ...]) -> tuple[Scop, str, str]:
-    """Return *scop* after ``rfactor``, and the new statements: what initialises, what folds."""
-    done = rfactor(scop, name, partials)
-    new = [s for s in done.statements if s.name not in scop.by_name]
-    (init,) = (s.name for s in new if s.kind is Kind.INIT)
-    (fold,) = (s.name for s in new if s.kind is not Kind.INIT)
-    return done, init, fold
 
 
 def levels_of_parts(fold: Fold, tiles: WarpTiles) -> dict[str, list[Level]]:

@@ -34,7 +34,7 @@ from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.fragments import At, Level, X, Y
 from tcdsl.strategies.lowering import Lowering
 from tcdsl.strategies.problem import Problem, analysis
-from tcdsl.strategies.schedule import VECTOR_BYTES, Schedule, Tile, Transposition
+from tcdsl.strategies.schedule import VECTOR_BYTES, Tile, Transposition
 from tcdsl.strategies.tensor_blocks import levels_of
 from tcdsl.strategies.tensor_tree import TensorKernel
 from tcdsl.strategies.tile_copies import along
@@ -200,8 +200,8 @@ def _width(
     return width
 
 
-def transposing_kernel(problem: Problem, schedule: Schedule, how: Transposition) -> TensorKernel:
-    """Return the kernel of *problem* that *schedule* says."""
+def transposing_kernel(problem: Problem, how: Transposition) -> TensorKernel:
+    """Return the loops of *problem* by tiles."""
     sides = sides_of(problem)
     assert not isinstance(sides, str), sides
     lead = problem.lead
@@ -212,8 +212,7 @@ def transposing_kernel(problem: Problem, schedule: Schedule, how: Transposition)
     at = {one.name: At(statement.indices.index(one.name)) for one in sides.all}
     levels = _levels(at[sides.read.name], at[sides.written.name], how.tile, how.store, how.threads)
     kernel = TensorKernel(
-        scop, lead, outer, {}, (), (lead,), (), {lead: levels}, (), 1, schedule.why, (),
-        schedule.template, schedule.config,
+        scop, lead, outer, {}, (), (lead,), (), {lead: levels}, (),
     )  # fmt: skip
     for number in range(len(sides.loads)):
         kernel = _with_tile(kernel, sides, how, number)

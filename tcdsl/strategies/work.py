@@ -86,7 +86,7 @@ def least_work_of(problem: Problem, schedule: Schedule) -> Work:
 
     No count is greater than :func:`work_of`'s, and an estimate grows with each of them.
     """
-    if schedule.work is not None:
+    if isinstance(schedule.work, Work):
         return schedule.work
     grid = _grid(schedule)
     blocks, cluster, threads = grid

@@ -82,7 +82,9 @@ CASES = [
 @pytest.mark.slow
 def test_in_many_blocks_on_the_cpu(check_all: CheckAll, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of three and of nine iterations, so that loops of every length have several levels."""
-    monkeypatch.setattr(c_printer, "_SUM_BLOCK", 3)
+    monkeypatch.setattr(
+        c_printer, "Policy", lambda iterations, _, *most: Policy(iterations, 3, *most)
+    )
     monkeypatch.setattr(c_printer, "_MOST_BLOCKS", 3)
     check_all(CASES)
     check_all(CASES, threads=1, options=WHOLE)

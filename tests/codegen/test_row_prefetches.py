@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl.codegen.c.row_prefetches import ROWS_AHEAD
+from tcdsl.costmodel.cpu_thresholds import ROWS_AHEAD
 from tcdsl.driver import Compiled
 from tcdsl.options import Options
 

@@ -88,9 +88,9 @@ def test_right_chunks_are_right(cut: Scop) -> None:
 def test_chunks_in_lanes_are_right(cut: Scop) -> None:
     scop = cut
     for name in ("S0", "S1"):
-        scop = rfactor(scop, name, (Partial("j_in", 0, 4, 16, 16, True),))
+        scop = rfactor(scop, name, (Partial("j_in", 0, 4, 16, 16, True),)).scop
     for name in ("S0_whole", "S1_whole"):
-        scop = rfactor(scop, name, (Partial("j_chunk", 0, 1, 2, 2, True),))
+        scop = rfactor(scop, name, (Partial("j_chunk", 0, 1, 2, 2, True),)).scop
     assert why_not_rescaled(scop) is None
 
 

@@ -1,5 +1,6 @@
 """Blocks with equal shares of all steps (stream-K): that they are right, and faults are found."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -9,6 +10,7 @@ import pytest
 
 from tcdsl.costmodel.chip import Chip, load_chip
 from tcdsl.display.pipelines import timelines
+from tcdsl.errors import OptionError
 from tcdsl.options import Options
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import AffineCoordinate, Loop, LoopKind
@@ -168,10 +170,21 @@ def test_other_flags_are_refused() -> None:
     assert why_not_signalled(scop, kernel.tree) is not None
 
 
+def test_the_order_of_blocks_that_wait_is_not_chosen() -> None:
+    source, shapes = product("nn", 136, 200, 264)
+    gpu = chip(5)
+    choices = json.loads(shared(source, shapes, gpu).choices)
+    choices["kernels"][0]["code"] = {"is_reversed": True}
+    with pytest.raises(OptionError, match="code is_reversed=True is none of False"):
+        planned(source, *shapes, gpu=gpu, options=Options(choices=choices)).done  # noqa: B018
+
+
 def test_blocks_that_wait_for_later_ones_are_refused() -> None:
     plan = _plan()
     (kernel,) = plan.kernels
-    reason = why_not_in_order(plan.scop, replace(kernel, is_reversed=True))
+    reason = why_not_in_order(
+        plan.scop, replace(kernel, code=replace(kernel.code, is_reversed=True))
+    )
     assert reason == "blocks that wait for one another start in reversed order"
     blocks = kernel.tree
     assert isinstance(blocks, Loop) and blocks.kind is LoopKind.BLOCK

@@ -15,6 +15,7 @@ from tcdsl.driver import Compiled
 from tcdsl.options import Options
 from tcdsl.plan import cpu_planner
 from tcdsl.poly.scop import Scop
+from tcdsl.schedule.placement import MAX_LOCAL_BYTES
 from tcdsl.strategies import catalogue, contraction
 from tcdsl.strategies.templates import cpu_panels
 from tcdsl.testing import contractions
@@ -362,3 +363,12 @@ def test_convolutions(check_all: CheckAll) -> None:
 def test_random_contractions(number: int, count: int, check_all: CheckAll) -> None:
     pytest.importorskip("hypothesis")
     hunt_in_batches(drawn(number, count, contractions()), check_all)
+
+
+def test_what_a_block_has_in_the_cache_is_asked_for(compiled: Compile) -> None:
+    """Its panels and sums may be larger than arrays on a stack are, of the second kernel, too."""
+    plan = compiled(MM, (2048, 2048), (2048, 2048), threads=16).plan
+    assert [kernel.template for kernel in plan.kernels] == ["panel copies", "cpu_panels"]
+    large = {name: one for name, one in plan.placements.items() if one.is_blocked}
+    assert set(large) == {"A.panel0S0", "C.part0"}
+    assert max(one.elements() for one in large.values()) * 4 > MAX_LOCAL_BYTES

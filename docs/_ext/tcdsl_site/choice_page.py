@@ -42,7 +42,7 @@ def _problem(page: str) -> tuple[Problem, Schedule]:
     """Return the problem of the one kernel, and the schedule that was chosen."""
     (weighed,) = _compiled(page).compilation.plan.value.weighed
     assert isinstance(weighed.candidates, partial)
-    problem, _ = weighed.candidates.args
+    problem, *_ = weighed.candidates.args
     return problem, fastest(problem).schedule(problem)
 
 

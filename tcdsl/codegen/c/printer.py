@@ -51,7 +51,6 @@ from tcdsl.codegen.names import Names
 from tcdsl.codegen.passes.blocked_sums import BlockedSums, Blocks, Policy, set_aside
 from tcdsl.codegen.passes.iterations import last_of
 from tcdsl.codegen.passes.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
-from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.matrix_products import MatrixProduct
 from tcdsl.errors import INTERNAL
 from tcdsl.lang.comprehension import Expr
@@ -67,9 +66,8 @@ from tcdsl.strategies.operations import PARALLEL_WORK, operations_of
 
 _INDEX = "int64_t"
 _ALIGNED = f" __attribute__((aligned({ALIGNMENT})))"
-_PIECES_A_THREAD = cpu_thresholds.PIECES_A_THREAD
 # Accumulators are a few vectors: what sets them aside is to be little beside what a block adds.
-_SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE = 32, 32, 128
+_MOST_BLOCKS, _MOST_SET_ASIDE = 32, 128
 
 _PRELUDE = """\
 #define floord(n, d) tc_div_i64((n), (d))
@@ -196,6 +194,7 @@ class _KernelPrinter:
 
     def __init__(self, parent: _PlanPrinter, kernel: Kernel) -> None:
         self.parent = parent
+        self.code = kernel.code
         self.scop = parent.scop
         self.names = parent.names
         self.placements = parent.plan.placements
@@ -223,7 +222,9 @@ class _KernelPrinter:
         )
 
     def nodes(self, ast: loop_ast.AstNode) -> list[Node]:
-        policy = Policy(lambda loop: loop.extent, _SUM_BLOCK, _MOST_BLOCKS, _MOST_SET_ASIDE)
+        policy = Policy(
+            lambda loop: loop.extent, self.code.sum_terms, _MOST_BLOCKS, _MOST_SET_ASIDE
+        )
         self.sums = BlockedSums(self.scop, ast, self.loops, self.placements, policy)
         return [*self._locals([None, *unopened_loops(ast)]), *self._node(ast, None)]
 
@@ -282,7 +283,7 @@ class _KernelPrinter:
         match node.body:
             case loop_ast.Mark(name=name, body=loop_ast.For() as vector) if last is not None:
                 if self.loops[name].kind is LoopKind.VECTOR:
-                    return row_prefetches(self.context, node, vector, last)
+                    return row_prefetches(self.context, node, vector, last, self.code.rows_ahead)
         return []
 
     def _whole_loop(
@@ -375,7 +376,7 @@ class _KernelPrinter:
         names = statements_of(loop.body)
         if not any(data_ranges_of(self.scop.by_name[name]) for name in names):
             return "static"
-        piece = (loop.extent or 1) // (_PIECES_A_THREAD * self.parent.threads)
+        piece = (loop.extent or 1) // (self.code.pieces * self.parent.threads)
         return f"dynamic, {max(piece, 1)}"
 
     def _if_it_pays(self, loop: Loop) -> str:

@@ -34,17 +34,19 @@ from tcdsl.lang.comprehension import Binary, Expr, Load, Select, children
 from tcdsl.lang.ranges.reads import index_names
 from tcdsl.poly.scop import Scop, loads_of
 
-ROWS_AHEAD = cpu_thresholds.ROWS_AHEAD
 _LINE_BYTES = cpu_thresholds.LINE_BYTES
 
 
 def row_prefetches(
-    context: Context, loop: loop_ast.For, vector: loop_ast.For, last: Code
+    context: Context, loop: loop_ast.For, vector: loop_ast.For, last: Code, rows_ahead: int
 ) -> list[Node]:
     """Return prefetches of the rows that *vector* adds in a later iteration of *loop*.
 
     :arg last: the value of the loop's variable beyond which nothing is, whatever the data say.
+    :arg rows_ahead: how many iterations later; 0: nothing is prefetched.
     """
+    if not rows_ahead:
+        return []
     leaf, first, end = vector.body, number(vector.init), last_of(vector)
     if not isinstance(leaf, loop_ast.Leaf) or first is None or end is None:
         return []
@@ -53,7 +55,7 @@ def row_prefetches(
         return []
     moving = _indices(context.scop, leaf, loop.variable)
     lanes = _indices(context.scop, leaf, vector.variable)
-    later = call("min", binary(loop.variable, "+", ROWS_AHEAD), last)
+    later = call("min", binary(loop.variable, "+", rows_ahead), last)
     values = {loop.variable: later, vector.variable: vector.init}
     iterators = tuple(substituted(at, values) for at in leaf.iterators)
     printer = StatementPrinter(context, loop_ast.Leaf(leaf.statement, iterators, leaf.local))

@@ -291,7 +291,7 @@ class KernelText:
             return cast("int", self._thread(loop.axis))
         axis = AXES[loop.axis]
         own = member("blockIdx", axis)
-        if not self.kernel.is_reversed:
+        if not self.kernel.code.is_reversed:
             return cast("int", own)
         last = binary(member("gridDim", axis), "-", 1)
         return cast("int", paren(binary(last, "-", own)))

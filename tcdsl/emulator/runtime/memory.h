@@ -162,8 +162,32 @@ static void release_shared() {
 }
 
 /* ---- texts for findings ------------------------------------------------------------------ */
+/* Scratch arrays of the launch, which lie in one region. */
+struct Part {
+  uintptr_t base;
+  char name[120];
+};
+static const uint32_t MAX_PARTS = 1024;
+static Part parts[MAX_PARTS];
+static uint32_t n_parts;
+
+/* The part of *r* that starts last before *address*; null if none does. */
+EMU_COLD static const Part *part_at(const Region &r, uintptr_t address) {
+  const Part *found = nullptr;
+  for (const Part *p = parts; p < parts + n_parts; ++p)
+    if (p->base >= r.base && p->base <= address && p->base - r.base < r.size &&
+        (!found || p->base > found->base))
+      found = p;
+  return found;
+}
+
 EMU_COLD static const char *place(const Region &r, uintptr_t address) {
   static char text[256];
+  if (const Part *part = part_at(r, address)) {
+    snprintf(text, sizeof text, "byte %llu of scratch array %s",
+             (unsigned long long)(address - part->base), part->name);
+    return text;
+  }
   const int64_t offset = (int64_t)(address - r.base);
   const int64_t element = r.element;
   const int64_t index = offset >= 0 ? offset / element : -((element - 1 - offset) / element);

@@ -80,6 +80,15 @@ EMU_API uint64_t emu_allocate(uint64_t size, uint32_t alignment, uint32_t elemen
   return r ? r->base : 0;
 }
 
+/* Name the scratch arrays that the next launch has in the memory of the run, for findings. */
+EMU_API void emu_name_parts(const uint64_t *bases, const char *const *names, uint32_t count) {
+  n_parts = count < MAX_PARTS ? count : MAX_PARTS;
+  for (uint32_t i = 0; i < n_parts; ++i) {
+    parts[i].base = bases[i];
+    snprintf(parts[i].name, sizeof parts[i].name, "%s", names[i]);
+  }
+}
+
 /* Allow accesses to the elements of a strided array only, not to what lies between them. */
 EMU_API void emu_only_elements(uint64_t first, uint32_t n_dims, const int64_t *sizes,
                                const int64_t *strides, uint64_t base) {

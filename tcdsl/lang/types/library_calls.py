@@ -128,49 +128,53 @@ def _holds(dtype: DType, narrow: DType) -> bool:
 
 def why_not_product(statement: Statement) -> Reason | None:
     """Return why *statement* is no sum of products of two tensors by its indices, or None."""
-    reduction, factors = statement.reduction, factors_of(statement.value)
-    if reduction is None or reduction.operator is not Operator.ADD:
-        return "the statement is no sum", f"write {statement.target}(...) +=! ..., or {_DROP}"
-    if factors is None:
-        what = "the product is not a matrix product because it is not of two tensors alone"
-        return what, f"compute operands and what follows in statements of their own, or {_DROP}"
-    if reason := _why_not_of_types(factors, reduction.dtype):
-        return (
-            f"the product is not a matrix product because {reason}",
-            f"convert before, or {_DROP}",
-        )
-    if statement.target in (factor.tensor for factor in factors):
-        what = f"the product is not a matrix product because it reads its result {statement.target}"
-        return what, _DROP
+    factors, what = factors_of(statement.value), "the product is not a matrix product"
+    if reason := _why_not_multiplied(statement, factors, what, "it is not of two tensors alone"):
+        return reason
+    assert factors is not None, "_why_not_multiplied"
     if statement.conditions or statement.data_ranges:
-        return "the product is not a matrix product because conditions leave terms out", _DROP
+        return f"{what} because conditions leave terms out", _DROP
     left, right = (set(index_names(*factor.subscripts)) for factor in factors)
     for index in statement.indices:
         places = (index in statement.left) + (index in left) + (index in right)
         if places < 2:
             names = ((factors[0].tensor, left), (factors[1].tensor, right))
             where = next((name for name, found in names if index in found), statement.target)
-            what = f"the product is not a matrix product because {index} is in {where} alone"
-            return what, f"sum over {index} in a statement before, or {_DROP}"
+            alone = f"{what} because {index} is in {where} alone"
+            return alone, f"sum over {index} in a statement before, or {_DROP}"
     return None
 
 
 def _why_not_convolution(statement: Statement) -> Reason | None:
     """Return why *statement* is no sum of products of two tensors, or 0 outside, or None."""
-    reduction, factors = statement.reduction, operands_of(statement.value)
+    factors, what = operands_of(statement.value), "the sum is no convolution"
+    others = "its terms are not of two tensors, or 0 outside"
+    if reason := _why_not_multiplied(statement, factors, what, others):
+        return reason
+    if statement.conditions or statement.data_ranges:
+        advice = f"write zeros outside, as (0 <= i && i < N ? x(i) : 0), or {_DROP}"
+        return f"{what} because conditions leave terms out", advice
+    return None
+
+
+def _why_not_multiplied(
+    statement: Statement, factors: tuple[Load, Load] | None, what: str, others: str
+) -> Reason | None:
+    """Return why *statement* is no sum of products of *factors* that a library knows, or None.
+
+    :arg what: what it is not, then.
+    :arg others: what its terms are where there are no such factors.
+    """
+    reduction = statement.reduction
     if reduction is None or reduction.operator is not Operator.ADD:
         return "the statement is no sum", f"write {statement.target}(...) +=! ..., or {_DROP}"
     if factors is None:
-        what = "the sum is no convolution because its terms are not of two tensors, or 0 outside"
-        return what, f"compute operands and what follows in statements of their own, or {_DROP}"
+        advice = f"compute operands and what follows in statements of their own, or {_DROP}"
+        return f"{what} because {others}", advice
     if reason := _why_not_of_types(factors, reduction.dtype):
-        return f"the sum is no convolution because {reason}", f"convert before, or {_DROP}"
+        return f"{what} because {reason}", f"convert before, or {_DROP}"
     if statement.target in (factor.tensor for factor in factors):
-        what = f"the sum is no convolution because it reads its result {statement.target}"
-        return what, _DROP
-    if statement.conditions or statement.data_ranges:
-        what = "the sum is no convolution because conditions leave terms out"
-        return what, f"write zeros outside, as (0 <= i && i < N ? x(i) : 0), or {_DROP}"
+        return f"{what} because it reads its result {statement.target}", _DROP
     return None
 
 

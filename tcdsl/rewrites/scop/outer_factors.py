@@ -53,9 +53,8 @@ def with_outer_factors(scop: Scop, name: str) -> Scop:
     statement = scop.by_name[name]
     assert why_not_outer(scop, statement) is None
     inner, outer = _factors(statement)
-    done = rfactor(scop, name, ())
+    done, _, store = rfactor(scop, name, ())
     update = done.by_name[name]
-    (store,) = (s for s in done.statements if s.name not in scop.by_name and s.kind is Kind.ASSIGN)
     assert store.value is not None
     changed = {
         name: with_own_reads(done, replace(update, value=_product(inner))),

@@ -18,6 +18,7 @@ doi:10.1109/CGO.2017.7863747.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import islpy as isl
 
@@ -89,6 +90,14 @@ def why_not_laned(statement: Statement) -> str | None:
     return None
 
 
+class Rfactored(NamedTuple):
+    """A scop, and its new statements: what initialises partial accumulators, what folds them."""
+
+    scop: Scop
+    init: Statement
+    fold: Statement
+
+
 def rfactor(
     scop: Scop,
     name: str,
@@ -96,7 +105,7 @@ def rfactor(
     innermost: str | None = None,
     *,
     keeps_init: bool = False,
-) -> Scop:
+) -> Rfactored:
     """Give the updates of statement *name* partial accumulators along *partials*.
 
     :arg innermost: the left-hand index whose accumulators are neighbours; None for the last one.
@@ -120,12 +129,10 @@ def rfactor(
     wide = replace(scop, arrays=arrays)
     rewriter = _Rewriter(wide, statement, part, tuple(partials), reduction, layout)
     drops_init = init is not None and not keeps_init and all(p.is_lane for p in partials)
-    replacement = [
-        rewriter.init(),
-        rewriter.update(),
-        rewriter.fold(assigns=drops_init),
-    ]
-    return in_place_of(wide, (statement, init if drops_init else None), replacement)
+    new, fold = rewriter.init(), rewriter.fold(assigns=drops_init)
+    replaced = (statement, init if drops_init else None)
+    done = in_place_of(wide, replaced, [new, rewriter.update(), fold])
+    return Rfactored(done, done.by_name[new.name], done.by_name[fold.name])
 
 
 def needs_own_type(scop: Scop, name: str) -> bool:
@@ -143,7 +150,7 @@ def with_own_accumulators(scop: Scop) -> Scop:
     """Give every sum into a half type an accumulator in the type of its arithmetic."""
     for statement in scop.statements:
         if needs_own_type(scop, statement.name):
-            scop = rfactor(scop, statement.name, ())
+            scop = rfactor(scop, statement.name, ()).scop
     return scop
 
 

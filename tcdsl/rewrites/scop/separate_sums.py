@@ -40,9 +40,8 @@ def why_not_separate(scop: Scop, statement: Statement) -> str | None:
 def separate(scop: Scop, name: str) -> Scop:
     """Return *scop* with the sum *name* as one for each of its products."""
     assert why_not_separate(scop, scop.by_name[name]) is None
-    done = rfactor(scop, name, ())
+    done, init, store = rfactor(scop, name, ())
     update = done.by_name[name]
-    init, store = (s for s in done.statements if s.name not in scop.by_name)
     assert update.value is not None and isinstance(store.value, Load)
     first, *others = _terms(update.value)
     sums: list[Load] = [store.value]

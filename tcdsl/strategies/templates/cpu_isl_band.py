@@ -65,7 +65,7 @@ def schedule(problem: Problem, config: Bands) -> Schedule:
     bare = replace(bare, bands=config, why=(WHY,))
     if problem.scheme is Scheme.ISL:
         return bare
-    return replace(bare, cpu_work=_work(problem, cpu_work_of(problem, bare)))
+    return replace(bare, work=_work(problem, cpu_work_of(problem, bare)))
 
 
 def _work(problem: Problem, serial: CpuWork) -> CpuWork:

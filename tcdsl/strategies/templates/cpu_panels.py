@@ -243,7 +243,7 @@ def schedule(problem: Problem, config: CpuPanelsConfig) -> Schedule:
     )
     blocking = Blocking(mc, nc, kc, config.is_shared)
     work = work_on_panels(_product(problem), blocking, problem.cpu)
-    return Schedule(problem.group.members, (), {}, why=why, panels=panels, cpu_work=work)
+    return Schedule(problem.group.members, (), {}, why=why, panels=panels, work=work)
 
 
 TEMPLATE = Template("cpu_panels", CpuPanelsConfig, why_not, space, schedule)

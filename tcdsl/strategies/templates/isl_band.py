@@ -40,7 +40,7 @@ def space(problem: Problem) -> Iterator[Bands]:
     for bands in (likeliest, *(Bands(n, likeliest.tile) for n in THREADS)):
         found = trees_by_isl(problem, bands)
         assert not isinstance(found, str), "why_not"
-        trees = [kernel.tree for kernel in found.kernels]
+        trees = [opened.tree for opened in found.opened]
         if trees not in seen:
             seen.append(trees)
             yield bands
@@ -62,8 +62,8 @@ def _likeliest(problem: Problem) -> Bands:
 
 def _work(problem: Problem, found: IslKernels) -> Work:
     """Return what the kernels cost: in each iteration that is in order, a load and a barrier."""
-    mapped = [Mapped(found.scop, kernel.tree) for kernel in found.kernels]
-    steps = sum(_steps(kernel.tree) for kernel in found.kernels)
+    mapped = [Mapped(found.scop, opened.tree) for opened in found.opened]
+    steps = sum(_steps(opened.tree) for opened in found.opened)
     traffic = traffic_of(problem)
     return Work(
         blocks=max(prod(one.grid) for one in mapped),

@@ -20,6 +20,7 @@ from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.rewrites.scop.padding import Spans
 from tcdsl.schedule.nesting import Piece
+from tcdsl.schedule.placement import LARGE
 from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.chain_work import (
     UNROLLED,
@@ -134,7 +135,7 @@ def schedule(problem: Problem, config: ChainConfig) -> Schedule:
             for name, own in members.items()
             if own.reduced and (spans := _whole(problem, own))
         },
-        large=tuple(between_of(problem)) if is_large else (),
+        storage=dict.fromkeys(between_of(problem), LARGE) if is_large else {},
         copied=tuple(factors_of(problem)) if config.is_copied else (),
         copiers=(config.threads_x, config.threads_y, config.threads_z),
         work=chain_work(problem, share, shape),

@@ -333,7 +333,7 @@ def test_both_operands(lower: Lower) -> None:
 
 def test_after_rfactor(lower: Lower) -> None:
     before = lower("def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }", (9, 100))
-    split = rfactor(before, "S0", (Partial("j", 0, 32, 0, 4, False),))
+    split = rfactor(before, "S0", (Partial("j", 0, 32, 0, 4, False),)).scop
     outer = (tile(0, 4), tile(1, 32))
     cached = cached_of(split, "x", ["S0"], outer)
     assert cached.sizes == (4, 32)
@@ -436,7 +436,7 @@ def test_why_not_cached(
 
 def test_a_fold_is_not_served(lower: Lower) -> None:
     before = lower("def f(float(M,N) x) -> (y) { y(i) +=! x(i,j) }", (9, 100))
-    scop = rfactor(before, "S0", (Partial("j", 0, 1, 8, 8, True),))
+    scop = rfactor(before, "S0", (Partial("j", 0, 1, 8, 8, True),)).scop
     (fold,) = [s for s in scop.statements if s.kind is Kind.FOLD]
     (read,) = fold.reads
     reason = why_not_cached(scop, read.array, {fold.name: (tile(0, 4),)})

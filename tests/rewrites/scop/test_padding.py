@@ -21,7 +21,7 @@ MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) 
 
 
 def test_the_accumulator_and_its_initialisation_grow(lower: Lower) -> None:
-    scop = rfactor(lower(MATMUL, (10, 7), (7, 5)), "S0", ())
+    scop = rfactor(lower(MATMUL, (10, 7), (7, 5)), "S0", ()).scop
     done = padded(scop, "S0", {"m": (0, 16)})
     assert done is not None
     name = done.by_name["S0"].write.array
@@ -36,11 +36,11 @@ def test_the_accumulator_and_its_initialisation_grow(lower: Lower) -> None:
 def test_what_is_not_padded(lower: Lower) -> None:
     whole = lower(MATMUL, (10, 7), (7, 5))
     assert padded(whole, "S0", {"m": (0, 16)}) is None  # its sums are the result itself
-    scop = rfactor(whole, "S0", ())
+    scop = rfactor(whole, "S0", ()).scop
     assert padded(scop, "S0", {"k": (0, 16)}) is None  # no subscript of a sum
     assert padded(scop, "S0", {"m": (1, 16)}) is None  # it begins before
     triangle = lower(MATMUL.replace("B(k,n) }", "B(k,n) where k in m:K }"), (5, 7), (7, 5))
-    assert padded(rfactor(triangle, "S0", ()), "S0", {"m": (0, 16)}) is None
+    assert padded(rfactor(triangle, "S0", ()).scop, "S0", {"m": (0, 16)}) is None
 
 
 @pytest.mark.parametrize("sizes", [((130, 100), (100, 90)), ((130, 101), (101, 92))])

@@ -42,7 +42,7 @@ def composed(scop: Scop) -> isl.Map:
 def test_every_term_reaches_its_element_once(n: int, kind: str, lower: Lower) -> None:
     partials: Sequence[Partial] = {"lanes": (LANES,), "chunks": (chunks(4, n),), "own": ()}[kind]
     before = lower(SUM, (3, n))
-    after = rfactor(before, "S0", partials)
+    after = rfactor(before, "S0", partials).scop
     assert after.by_name["S0"].domain.is_equal(before.by_name["S0"].domain)
     target = isl.Map("{ S0[i, j] -> y[i] }").intersect_domain(before.by_name["S0"].domain)
     assert composed(after).is_equal(target)
@@ -54,7 +54,7 @@ def test_every_term_reaches_its_element_once(n: int, kind: str, lower: Lower) ->
 def test_every_partial_that_is_folded_was_initialised(n: int, lower: Lower) -> None:
     for partials in ((LANES,), (chunks(4, n),)):
         before = lower(SUM, (3, n))
-        after = rfactor(before, "S0", partials)
+        after = rfactor(before, "S0", partials).scop
         init, fold = new_statements(before, after)
         (read,) = fold.reads
         assert init.kind is Kind.INIT
@@ -64,7 +64,7 @@ def test_every_partial_that_is_folded_was_initialised(n: int, lower: Lower) -> N
 
 def test_folding_lanes_replaces_the_initialisation(lower: Lower) -> None:
     before = lower(SUM, (3, 9))
-    after = rfactor(before, "S0", (LANES,))
+    after = rfactor(before, "S0", (LANES,)).scop
     assert "S0_init" not in after.by_name
     (fold,) = [s for s in after.statements if s.kind is Kind.FOLD]
     assert fold.lanes == 8 and fold.reduction is not None and fold.reduction.initialise
@@ -73,7 +73,7 @@ def test_folding_lanes_replaces_the_initialisation(lower: Lower) -> None:
 
 def test_folding_chunks_keeps_the_initialisation(lower: Lower) -> None:
     before = lower(SUM, (3, 9))
-    after = rfactor(before, "S0", (chunks(4, 9),))
+    after = rfactor(before, "S0", (chunks(4, 9),)).scop
     assert "S0_init" in after.by_name
     _, fold = new_statements(before, after)
     assert fold.kind is Kind.UPDATE and fold.n_left == 1 and len(fold.indices) == 2
@@ -81,15 +81,15 @@ def test_folding_chunks_keeps_the_initialisation(lower: Lower) -> None:
 
 def test_a_kept_target_is_combined_with(lower: Lower) -> None:
     before = lower(KEEP, (3,), (3, 9))
-    after = rfactor(before, "S0", (LANES,))
+    after = rfactor(before, "S0", (LANES,)).scop
     (fold,) = [s for s in after.statements if s.kind is Kind.FOLD]
     assert fold.reduction is not None and not fold.reduction.initialise
 
 
 def test_lanes_within_chunks(lower: Lower) -> None:
     before = lower("def f(float(M,N) x) -> (s) { s +=! x(i,j) }", (3, 40))
-    chunked = rfactor(before, "S0", (chunks(16, 40),))
-    after = rfactor(chunked, "S0", (LANES,))
+    chunked = rfactor(before, "S0", (chunks(16, 40),)).scop
+    after = rfactor(chunked, "S0", (LANES,)).scop
     kinds = [s.kind for s in after.statements]
     assert kinds.count(Kind.FOLD) == 1 and kinds.count(Kind.UPDATE) == 2
     assert why_not_in_bounds(after) is None
@@ -97,7 +97,7 @@ def test_lanes_within_chunks(lower: Lower) -> None:
 
 def test_partials_are_scratch_in_the_reductions_type(lower: Lower) -> None:
     before = lower("def f(half(M,N) x) -> (y) { y(i) +=! x(i,j) }", (3, 9))
-    after = rfactor(before, "S0", ())
+    after = rfactor(before, "S0", ()).scop
     (name,) = after.arrays.keys() - before.arrays.keys()
     part = after.arrays[name]
     assert part.dtype.name == "float32" and part.storage is Storage.SCRATCH
@@ -105,7 +105,7 @@ def test_partials_are_scratch_in_the_reductions_type(lower: Lower) -> None:
 
 
 def test_new_statements_take_their_place_in_textual_order(lower: Lower) -> None:
-    after = rfactor(lower(SUM, (3, 9)), "S0", (LANES,))
+    after = rfactor(lower(SUM, (3, 9)), "S0", (LANES,)).scop
     for edge in dependences_of(after).strict:
         assert after.position(edge.source) <= after.position(edge.sink)
     assert after.position("S0") == 1
@@ -141,7 +141,7 @@ def test_initialisations_are_found_by_their_statement(lower: Lower) -> None:
 @pytest.mark.parametrize("j", [0, 3, 17])
 def test_a_partials_coordinate_is_its_expression(j: int, lower: Lower) -> None:
     for partial in (LANES, chunks(4, 20), Partial("j", 2, 3, 5, 5, False)):
-        after = rfactor(lower(SUM, (2, 20)), "S0", (partial,))
+        after = rfactor(lower(SUM, (2, 20)), "S0", (partial,)).scop
         relation = after.by_name["S0"].write.relation
         (value,) = _images(relation, (1, j))
         expected = (j - partial.shift) // partial.div
