@@ -67,7 +67,8 @@ from tcdsl.strategies.operations import PARALLEL_WORK, operations_of
 _INDEX = "int64_t"
 _ALIGNED = f" __attribute__((aligned({ALIGNMENT})))"
 # Accumulators are a few vectors: what sets them aside is to be little beside what a block adds.
-_MOST_BLOCKS, _MOST_SET_ASIDE = 32, 128
+# Blocks of blocks cost next to nothing, and each chain that is shorter is less of an error.
+_MOST_BLOCKS, _MOST_SET_ASIDE = 16, 128
 
 _PRELUDE = """\
 #define floord(n, d) tc_div_i64((n), (d))
