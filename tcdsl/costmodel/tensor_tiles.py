@@ -24,7 +24,7 @@ GROUP_RATE = 0.9  # and with wgmma behind copies by cp.async, were there no barr
 BOX_RATE, BOX_SHARE = 1.0, 0.5
 # The same where blocks have equal shares of all steps: neighbours ask for other lines at a time.
 # No size that was timed is predicted faster than it is (H200, docs/trials.md).
-APART_SHARE = 0.75
+APART_SHARE = 0.8
 ODD_LINES = 1.25  # a line of a box that is in two of the cache has five sectors, not four
 CLUSTERED = 1.05  # of a block's time, in a cluster: 1.01 to 1.09 where lines are not odd (H200)
 # Of any block, from its start to its first products and from its last ones to its end; for each
