@@ -48,12 +48,9 @@ def chosen(form: str, size: Sequence[int], of: str) -> list[tuple[str, float, Op
     """Return names, predicted microseconds and choices; all are in the cache afterwards."""
     function, inputs = function_of(form), inputs_of(form, size)
     first = function.compile(*inputs)
-    tiles = (one for one in first.choices["kernels"] if one["template"] == "tile_mma")
-    kernel = next(tiles)["kernel"]  # others may add its parts up
     found: dict[tuple[Any, ...], tuple[str, float, Options]] = {}
-    for one in first.candidates:
-        is_tile = one.get("template") == "tile_mma" and "predicted_us" in one
-        if one.get("kernel") != kernel or not is_tile:
+    for one in first.candidates:  # of one kernel alone: others copy operands, or add up chunks
+        if one.get("template") != "tile_mma" or "predicted_us" not in one:
             continue
         config = one["config"]
         is_plain = not config["shares"] and config["cluster_rows"] * config["cluster_columns"] == 1
@@ -61,7 +58,7 @@ def chosen(form: str, size: Sequence[int], of: str) -> list[tuple[str, float, Op
             continue
         key = () if is_plain else KEYS[of](config)
         if key not in found:
-            own = {"kernel": kernel, "template": "tile_mma", **config}
+            own = {"kernel": one["kernel"], "template": "tile_mma", **config}
             choices = {"format": CHOICES_FORMAT, "version": CHOICES_VERSION, "kernels": [own]}
             name = "x".join(map(str, key)) or f"plain {config['columns']}"
             found[key] = name, one["predicted_us"], Options(choices=choices)

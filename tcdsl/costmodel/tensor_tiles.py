@@ -22,6 +22,9 @@ GROUP_RATE = 0.9  # and with wgmma behind copies by cp.async, were there no barr
 # Of copies of boxes, which wait for no threads (benchmarks/measured/products_h200.jsonl): the rate
 # of products, and the cache's share for what a box brings.
 BOX_RATE, BOX_SHARE = 1.0, 0.5
+# The same where blocks have equal shares of all steps: neighbours ask for other lines at a time.
+# No size that was timed is predicted faster than it is (H200, docs/trials.md).
+APART_SHARE = 0.8
 ODD_LINES = 1.25  # a line of a box that is in two of the cache has five sectors, not four
 CLUSTERED = 1.05  # of a block's time, in a cluster: 1.01 to 1.09 where lines are not odd (H200)
 # Of any block, from its start to its first products and from its last ones to its end; for each
@@ -167,7 +170,8 @@ class TensorWork:
         cycles = waits * steps + self._late(chip, share) + self._ends()
         chain = Chain(dram_loads=1, block_barriers=steps, cycles=cycles)
         if self.is_boxed:
-            share, crossing, asked = BOX_RATE, BOX_SHARE, 0.0
+            share, asked = BOX_RATE, 0.0
+            crossing = APART_SHARE if self.tiles else BOX_SHARE
             chain = Chain(dram_loads=1, cycles=self._late(chip, share) + self._ends())
             # That four warps read in a step.  Products that share a tile reach the rate of one with
             # the columns of all (H100: 690 TFLOP/s), as if they read it once.

@@ -248,3 +248,30 @@ def test_blocks_that_would_have_a_whole_tile_each_have_none() -> None:
     configs = [one["config"] for one in weighed.candidates() if "config" in one]
     found = {(c["columns"], c["warp_rows"]) for c in configs if c.get("shares") == 132}
     assert (128, 8) in found and (192, 8) not in found
+
+
+@pytest.mark.parametrize(
+    ("size", "timed_us"),
+    [
+        ((2560, 2560, 2560), {256: 62.1}),
+        ((1536, 1536, 4096), {192: 43.7, 256: 44.1}),
+        ((1280, 1280, 8192), {128: 64.5, 192: 69.3, 256: 63.4}),
+    ],
+)
+def test_none_is_predicted_faster_than_it_was(
+    size: tuple[int, int, int], timed_us: dict[int, float]
+) -> None:
+    """Times of an H200 (docs/trials.md), of one block for each multiprocessor."""
+    source, shapes = product("nn", *size)
+    (weighed,) = planned(source.replace("half", "bfloat16"), *shapes).done.plan.weighed
+    found = [(one.get("config", {}), one.get("predicted_us")) for one in weighed.candidates()]
+    for columns, us in timed_us.items():
+        own = [
+            predicted
+            for config, predicted in found
+            if predicted is not None
+            and config.get("shares") == load_chip("h200").multiprocessors
+            and config["columns"] * config["warp_columns"] == columns
+            and config["warp_rows"] == 8
+        ]
+        assert own and min(own) >= us
