@@ -34,7 +34,6 @@ from tcdsl.poly.loop_tree import (
     LoopKind,
     Node,
     positions_of,
-    statements_of,
     terms_told,
     time_of,
 )
@@ -76,14 +75,16 @@ def promote(
 ) -> dict[str, Placement]:
     """Return the local arrays of *scop*, whose kernels are *trees*; the others stay in memory.
 
+    Where blocks of several kernels share a launch, each of these has a block's shared memory.
+
     :arg staged: arrays that are to be in shared memory, of which a block may ask for more then,
         and for how many iterations at least each has room.
     :arg held: those that registers hold for some iterations of loops.
     :arg large: those in shared memory that the launch asks for: a block has more of it.
     """
     placements: dict[str, Placement] = {}
-    for tree in trees:
-        placements |= _Kernel(scop, tree, gpu, staged, held, large).placements()
+    for part in (part for tree in trees for part in Mapped(scop, tree).parts):
+        placements |= _Kernel(part, gpu, staged, held, large).placements()
     return placements
 
 
@@ -92,20 +93,19 @@ class _Kernel:
 
     def __init__(
         self,
-        scop: Scop,
-        tree: Node,
+        mapped: Mapped,
         gpu: Chip,
         staged: Mapping[str, int],
         held: Collection[str],
         large: Collection[str],
     ) -> None:
-        self.scop = scop
-        self.mapped = Mapped(scop, tree)
+        self.scop = scop = mapped.scop
+        self.mapped = mapped
         self.gpu = gpu
         self.staged = staged
         self.held = held
         self.large = large
-        names = set(statements_of(tree))
+        names = set(mapped.paths)
         self.arrays: dict[str, Uses] = {}
         for array in scop.arrays.values():
             uses = accesses_of(scop, array.name)

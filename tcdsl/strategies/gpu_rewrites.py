@@ -154,13 +154,13 @@ class _Rewriter:
         """Apply the rewrites of *schedule*, and queue it."""
         if schedule.tensor is not None:
             kernel = tensor_kernel(problem, schedule, schedule.tensor)
-            return self._queue_tensor(group, problem, kernel)
+            return self._queue_tensor(group, problem, kernel, schedule)
         if schedule.implicit is not None:
             kernel = implicit_kernel(problem, schedule, schedule.implicit)
-            return self._queue_tensor(group, problem, kernel)
+            return self._queue_tensor(group, problem, kernel, schedule)
         if schedule.transposition is not None:
             kernel = transposing_kernel(problem, schedule, schedule.transposition)
-            return self._queue_tensor(group, problem, kernel)
+            return self._queue_tensor(group, problem, kernel, schedule)
         notes = ["+".join(group.members)]
         queued = {n for q in self.queue if isinstance(q.kernel, Schedule) for n in q.kernel.members}
         done = apply(self.scop, added_at_once(self.scop, schedule, self.options), queued)
@@ -189,14 +189,19 @@ class _Rewriter:
             layout = None  # the sums are whole after all blocks, not after those of a tile
         return _Left(after, layout, schedule.members, summed)
 
-    def _queue_tensor(self, group: Group, problem: Problem, kernel: TensorKernel) -> _Left:
+    def _queue_tensor(
+        self, group: Group, problem: Problem, kernel: TensorKernel, schedule: Schedule
+    ) -> _Left:
         self.scop = kernel.scop
         record(
             "tiles in shared memory" if not kernel.step else "tiles for tensor cores",
             self.scop,
             notes=["+".join(group.members)],
         )
-        self.queue.append(Queued(kernel, "+".join(group.members), problem=problem))
+        may_share = schedule.has_producer or schedule.transposition is not None
+        of_tiles = schedule.work if may_share else None
+        name = "+".join(group.members)
+        self.queue.append(Queued(kernel, name, problem=problem, of_tiles=of_tiles))
         return _Left(kernel.left)
 
     def _queue_alone(self, names: Sequence[str]) -> None:

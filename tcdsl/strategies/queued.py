@@ -29,14 +29,16 @@ class Queued:
     name: str
     is_finish: bool = False  # by the last blocks of the kernel before it
     problem: Problem | None = None  # which it solves; None if another kernel of the queue does
+    of_tiles: Work | None = None  # what a kernel of tiles costs that may share a launch
 
     def work(self) -> Work | None:
         """Return what it costs on a GPU, None if no template says so.
 
-        Nor of asynchronous copies: those of another kernel in the launch would hold them up.
+        Nor of asynchronous copies of all threads: those of another kernel in the launch would hold
+        them up.
         """
         if self.problem is None or not isinstance(self.kernel, Schedule):
-            return None
+            return self.of_tiles
         is_copied = self.kernel.staged or self.kernel.large or self.kernel.steps is not None
         return None if is_copied else work_of(self.problem, self.kernel)
 

@@ -277,6 +277,12 @@ class Schedule:
     config: Mapping[str, Any] = field(default_factory=dict)  # of the template, as plain data
     code: Code = DEFAULT_CODE
 
+    @property
+    def has_producer(self) -> bool:
+        """Whether a warp of each block asks for the copies of what the others multiply."""
+        of_plain = self.tensor is not None and self.tensor.boxes
+        return of_plain or (self.implicit is not None and self.implicit.boxes)
+
 
 def nested(scop: Scop, schedule: Schedule, nester: Nester) -> Node:
     """Return the loops of *schedule* below its outer ones.
