@@ -5,14 +5,29 @@ neighbouring instances touch; 0 means reuse.  Loops are ordered so that the larg
 outermost and neighbours in memory are neighbours in time.
 """
 
+from collections import Counter
+from collections.abc import Mapping
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import pairwise
 from math import gcd, prod
+from operator import add, floordiv, mod, mul, sub
 from weakref import WeakKeyDictionary
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Select, Size, Unary, fold
+from tcdsl.lang.comprehension import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Select,
+    Size,
+    Unary,
+    fold,
+    walk,
+)
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.data_ranges import after_bounds, range_of_dim, typical_counts
 from tcdsl.poly.isl_utils import (
@@ -29,6 +44,8 @@ from tcdsl.records import dataclass
 
 UNKNOWN_STRIDE = 64  # what a gather's counts as in a cost
 OPEN_EXTENT = 1024  # what an open size counts as in a cost
+STEPS_SEEN = 64  # of digits, to tell by how much most of them move an access
+_EVALUATED = {"+": add, "-": sub, "*": mul, "/": floordiv, "%": mod}
 SELDOM = 64  # a remainder of this begins again in one of so many steps, at most
 
 
@@ -210,7 +227,11 @@ def usual_stride(array: Array, access: Access, index: str) -> float:
     """Return the stride of *access* along *index*, for costs: that of most values of the index.
 
     x((j + 1) % W) moves along neighbours of x but for one of W steps, x(j / 32) by 1 / 32 of one.
+    Quotients and remainders together are digits, which no sum of their own strides tells:
+    x(j / 7, j % 7) moves along neighbours always.
     """
+    if (step := _step_of_digits(array, access, index)) is not None:
+        return abs(step)
     total = 0.0
     for subscript, stride in zip(access.subscripts, array_strides(array), strict=True):
         usual = rewrite(subscript, _without_turns)
@@ -219,6 +240,51 @@ def usual_stride(array: Array, access: Access, index: str) -> float:
             return max(float(UNKNOWN_STRIDE), abs(total))
         total += float(found[0]) * stride
     return abs(total)
+
+
+def _step_of_digits(array: Array, access: Access, index: str) -> float | None:
+    """Return by how much most steps of *index* move *access*, of its first ones.
+
+    None where *index* has no digits there, nobody knows them, or most steps move nothing.
+    """
+    parts = [node for one in access.subscripts for node in walk(one) if _is_digit(node, index)]
+    if len({node.op for node in parts if isinstance(node, Binary)}) < 2:
+        return None
+    places = []
+    for value in range(STEPS_SEEN + 1):
+        own = [fold(one, partial(_value, {index: value})) for one in access.subscripts]
+        if None in own:
+            return None
+        pairs = zip(own, array_strides(array), strict=True)
+        places.append(sum(at * stride for at, stride in pairs if at is not None))
+    ((most, _),) = Counter(b - a for a, b in pairwise(places)).most_common(1)
+    return float(most) or None
+
+
+def _is_digit(node: Expr, index: str) -> bool:
+    """Return whether *node* is a quotient or a remainder, by a number, of what *index* is in."""
+    match node:
+        case Binary(op="/" | "%", left=left, right=Const()):
+            return any(isinstance(one, Index) and one.name == index for one in walk(left))
+        case _:
+            return False
+
+
+def _value(values: Mapping[str, int], expr: Expr, operands: tuple[int | None, ...]) -> int | None:
+    """Return *expr* at *values* of indices, others 0, from what its operands are."""
+    match expr, operands:
+        case Const(value=value), _:
+            return int(value)
+        case Index(name=name), _:
+            return values.get(name, 0)
+        case Cast(), (own,):
+            return own
+        case Unary(op="-"), (int(own),):
+            return -own
+        case Binary(op=op), (int(left), int(right)) if op in _EVALUATED:
+            return _EVALUATED[op](left, right) if right or op not in "/%" else None
+        case _:
+            return None
 
 
 def _without_turns(node: Expr) -> Expr:

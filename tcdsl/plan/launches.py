@@ -25,7 +25,12 @@ from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.occupancy import resident_blocks
-from tcdsl.costmodel.side_by_side import launch_seconds, longest, side_by_side_seconds
+from tcdsl.costmodel.side_by_side import (
+    block_seconds,
+    launch_seconds,
+    longest,
+    side_by_side_seconds,
+)
 from tcdsl.costmodel.work import Chain, Work, chain_seconds
 from tcdsl.poly.dependences import Dependences
 from tcdsl.poly.loop_tree import Node, statements_of
@@ -35,6 +40,7 @@ from tcdsl.schedule.grid_phases import common_grid, joined, why_not_one_launch
 from tcdsl.schedule.mapping import Dim3, Mapped
 from tcdsl.schedule.packing import idle_blocks, packed, why_not_packed
 from tcdsl.schedule.plan import Kernel, Weighed
+from tcdsl.schedule.signals import is_signalled
 from tcdsl.strategies.asked import Asked, misfit
 
 SEPARATE = "separate"  # the template of launches that are to stay two
@@ -66,11 +72,8 @@ class Launch:
 
     @property
     def name(self) -> str:
-        return (
-            f" {self.move.word} ".join(p.name for p in self.parts)
-            if self.move
-            else self.parts[0].name
-        )
+        word = f" {self.move.word} " if self.move else ""
+        return word.join(part.name for part in self.parts)
 
     @cached_property
     def members(self) -> frozenset[str]:
@@ -198,10 +201,21 @@ def _phases(
 def _why_not_side_by_side(parts: Sequence[Part], known: Known) -> str | None:
     if any(len(part.phases) > 1 for part in parts):
         return "the last block has a part of its own"
+    if reason := _why_not_loops(parts) or why_not_packed(known.mapped(parts)):
+        return reason
+    if _have_roles(parts, known):
+        if len({part.kernel.code.thread_registers for part in parts}) > 1:
+            return "their warps give up other numbers of registers"
+        is_waiting = any(is_signalled(one, known.dependences) for one in known.mapped(parts))
+        return "blocks of one wait for one another" if is_waiting else None
     shared_bytes = sum(part.work.shared_bytes for part in parts if part.work is not None)
     if shared_bytes > known.gpu.static_shared_bytes_per_block:
         return f"together they want {shared_bytes} bytes of shared memory"
-    return _why_not_loops(parts) or why_not_packed(known.mapped(parts))
+    return None
+
+
+def _have_roles(parts: Sequence[Part], known: Known) -> bool:
+    return any(mapped.has_roles for mapped in known.mapped(parts))
 
 
 def _packed_seconds(parts: Sequence[Part], config: Mapping[str, int], known: Known) -> float:
@@ -209,17 +223,15 @@ def _packed_seconds(parts: Sequence[Part], config: Mapping[str, int], known: Kno
     works = [part.work for part in parts if part.work is not None]
     if len(works) < len(parts):
         return inf
-    return side_by_side_seconds(works, known.gpu) + _idle_seconds(parts, known)
-
-
-def _idle_seconds(parts: Sequence[Part], known: Known) -> float:
-    grids = [mapped.grid for mapped in known.mapped(parts)]
-    return idle_blocks(grids) * known.gpu.block_start_s
+    own = side_by_side_seconds(works, known.gpu, are_apart=_have_roles(parts, known))
+    return own + idle_blocks([one.grid for one in known.mapped(parts)]) * known.gpu.block_start_s
 
 
 def _packed(
     parts: Sequence[Part], config: Mapping[str, int], known: Known, prefix: str
 ) -> tuple[Scop, Kernel]:
+    if _have_roles(parts, known):  # few blocks run at once: the longest had better come first
+        parts = sorted(parts, key=lambda p: -block_seconds(p.work, known.gpu) if p.work else 0.0)
     kernels = [kernel for part in parts for kernel in part.phases]
     why = f"the blocks of {len(kernels)} kernels, none of which depends on another"
     return known.scop, _one(kernels, packed(known.mapped(parts)), why, 0)
@@ -234,6 +246,7 @@ def _one(kernels: Sequence[Kernel], tree: Node, why: str, resident: int) -> Kern
         resident_blocks=max(resident, *(code.resident_blocks for code in own)),
         early=all(code.early for code in own),
         is_reversed=max((o for code in own if (o := code.is_reversed) is not None), default=None),
+        row_bytes=min(code.row_bytes for code in own),
     )
     return Kernel(
         "+".join(kernel.name for kernel in kernels),
@@ -348,7 +361,8 @@ class _Search:
         if not move.needs_neighbours:  # in the plan's order, however they were found
             parts = tuple(sorted(parts, key=lambda part: self.places[part.name]))
         name = f" {move.word} ".join(part.name for part in parts)
-        if self._is_kept_separate(move, parts):
+        # Pipelines in one launch were not faster where they were timed: they are by choices alone.
+        if self._is_kept_separate(move, parts) or _have_roles(parts, self.known):
             return None
         if self._why_not_in_order(move, own) is not None:
             return None

@@ -184,6 +184,7 @@ class Event:
 
     Where stages run on over loops around that of the steps, of which all but the outermost have
     these *extents*, q counts them through: of (n, s), iteration (t, u, k) is q = (t n + u) s + k.
+    The barriers of its stages are those of the block from number *first* on.
     A signal's *flag* is a sum of the iterations around it, with these factors, and a number.
     """
 
@@ -194,6 +195,7 @@ class Event:
     left: int = 0  # and so many products are they
     extents: tuple[int, ...] = ()
     flag: tuple[int, ...] = ()
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)

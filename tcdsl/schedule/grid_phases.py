@@ -64,18 +64,26 @@ def has_phases(scop: Scop, tree: Node) -> bool:
 
 
 def why_not_one_launch(kernels: Sequence[Mapped]) -> str | None:
-    """Return why the loops of *kernels* cannot be those of one launch, or None."""
+    """Return why *kernels* cannot be phases of one launch, or None."""
+    if reason := why_not_shared(kernels):
+        return reason
+    for mapped in kernels:
+        if mapped.has_roles:
+            return "warps have roles"
+        if any(loop.kind is LoopKind.COLLECTIVE for loop in loops_of(mapped.tree)):
+            return "products of tensor cores keep what a block has"
+    return None
+
+
+def why_not_shared(kernels: Sequence[Mapped]) -> str | None:
+    """Return why the blocks of a launch cannot run those of *kernels*, or None."""
     for mapped in kernels:
         if mapped.cluster > 1:
             return "blocks of a cluster start together"
-        if mapped.has_roles:
-            return "warps have roles"
         if last_loop(mapped.tree) is not None:
             return "the last block has a part of its own"
         if isinstance(mapped.tree, Children) and max(mapped.grid) > 1:
             return "one after another its blocks run several loops"
-        if any(loop.kind is LoopKind.COLLECTIVE for loop in loops_of(mapped.tree)):
-            return "products of tensor cores keep what a block has"
     shapes = {mapped.block for mapped in kernels}
     if len(shapes) > 1:
         listed = " and ".join(" x ".join(map(str, shape)) for shape in sorted(shapes))
@@ -195,12 +203,13 @@ def _on_one_block(mapped: Mapped, edge: Dependence) -> isl.Map:
     same = edge.relation
     for axis in range(3):
         if mapped.grid[axis] > 1:
-            ends = [_block(mapped, name, axis) for name in (edge.source, edge.sink)]
+            ends = [block_of(mapped, name, axis) for name in (edge.source, edge.sink)]
             same = same.intersect(ends[0].eq_map(ends[1]))
     return same
 
 
-def _block(mapped: Mapped, name: str, axis: int) -> isl.MultiPwAff:
+def block_of(mapped: Mapped, name: str, axis: int) -> isl.MultiPwAff:
+    """Return which block along *axis* runs an instance of *name*; there is a loop over these."""
     space = mapped.scop.by_name[name].domain.get_space()
     loops = (lp for lp in mapped.paths[name] if lp.kind is LoopKind.BLOCK and lp.axis == axis)
     aff = next(loops).coordinates[name].function(space).mod_val(val(mapped.grid[axis]))

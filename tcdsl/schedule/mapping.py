@@ -30,6 +30,7 @@ from tcdsl.poly.loop_tree import (
     Loop,
     LoopKind,
     Node,
+    Sequence,
     iterations_of,
     loops_around,
     loops_of,
@@ -54,6 +55,17 @@ class Mapped:
     def paths(self) -> Mapping[str, tuple[Loop, ...]]:
         """The loops around each statement, outermost first."""
         return {name: loops_around(self.tree, name) for name in statements_of(self.tree)}
+
+    @cached_property
+    def parts(self) -> tuple["Mapped", ...]:
+        """The kernels of warps with roles that have blocks of the launch each (packing.py)."""
+        children = self.tree.children if isinstance(self.tree, Sequence) else ()
+        is_packed = (
+            self.has_roles
+            and children
+            and all(isinstance(child, Loop) and child.kind is LoopKind.BLOCK for child in children)
+        )
+        return tuple(Mapped(self.scop, child) for child in children) if is_packed else (self,)
 
     @cached_property
     def grid(self) -> Dim3:

@@ -10,11 +10,12 @@ One launch is saved, and the chip does not run empty between the two.  A block h
 registers and shared memory that the more demanding kernel needs.
 
 Legal iff no dependence is between the kernels, directly or through others, and none has blocks that
-take turns.  Kernels of blocks along several axes lie one behind the other along one of them, with
-their axes turned so that the fewest blocks are idle: those beyond what a kernel has along the other
-axes.  After A. Li, B. Zheng, G. Pekhimenko, F. Long, Automatic horizontal fusion for GPU kernels,
-CGO 2022, arXiv:2007.01277; and the packing of FusionStitching (Zheng et al., 2020,
-arXiv:2009.10924).
+take turns.  Where warps have roles, all kernels have such warps, as many in a block; each has the
+stages and the events of its own pipeline (pipelines.py).  Kernels of blocks along several axes lie
+one behind the other along one of them, with their axes turned so that the fewest blocks are idle:
+those beyond what a kernel has along the other axes.  After A. Li, B. Zheng, G. Pekhimenko, F. Long,
+Automatic horizontal fusion for GPU kernels, CGO 2022, arXiv:2007.01277; and the packing of
+FusionStitching (Zheng et al., 2020, arXiv:2009.10924).
 """
 
 from collections.abc import Sequence
@@ -22,8 +23,13 @@ from dataclasses import replace
 from itertools import combinations
 from math import inf, prod
 
+import islpy as isl
+
+from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.loop_tree import (
     AffineCoordinate,
+    AnyCoordinate,
+    Coordinate,
     Loop,
     LoopKind,
     Node,
@@ -31,7 +37,8 @@ from tcdsl.poly.loop_tree import (
     sequence,
 )
 from tcdsl.poly.loop_tree import Sequence as Children
-from tcdsl.schedule.grid_phases import why_not_one_launch, with_grid
+from tcdsl.records import dataclass
+from tcdsl.schedule.grid_phases import block_of, why_not_shared, with_grid
 from tcdsl.schedule.mapping import Dim3, Mapped
 
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)  # of a grid along x, y, z
@@ -40,7 +47,7 @@ TURNS: tuple[Dim3, ...] = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1)
 
 def why_not_packed(kernels: Sequence[Mapped]) -> str | None:
     """Return why the loops of *kernels* cannot share the blocks of a launch, or None."""
-    if reason := why_not_one_launch(kernels):
+    if reason := why_not_shared(kernels) or _why_not_in_roles(kernels):
         return reason
     for mapped in kernels:
         blocks = [loop for loop in loops_of(mapped.tree) if loop.kind is LoopKind.BLOCK]
@@ -49,6 +56,84 @@ def why_not_packed(kernels: Sequence[Mapped]) -> str | None:
     if grid_of(_grids(kernels)) is None:
         return "no axis of the grid has so many blocks"
     return None
+
+
+def _why_not_in_roles(kernels: Sequence[Mapped]) -> str | None:
+    """Return why the warps of *kernels* cannot have the same roles, or None."""
+    if len({mapped.has_roles for mapped in kernels}) > 1:
+        return "warps of one have roles, those of another none"
+    if any(prod(mapped.neighbours) > 1 for mapped in kernels):
+        return "blocks of a cluster start together"
+    if kernels[0].has_roles:
+        return None
+    if any(
+        loop.kind is LoopKind.COLLECTIVE for mapped in kernels for loop in loops_of(mapped.tree)
+    ):
+        return "products of tensor cores keep what a block has"
+    return None
+
+
+def why_not_one_part(mapped: Mapped) -> str | None:
+    """Return why some block of a launch runs two of its parts, or None.
+
+    They have the same shared memory and the same barriers.
+    """
+    parts = mapped.parts if len(mapped.parts) > 1 else ()
+    for one, other in combinations([_blocks_of(part) for part in parts], 2):
+        if not one.is_disjoint(other):
+            return "a block runs two parts of its launch"
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """A part of a launch as if it were alone: its blocks are *count* ones from *first* on."""
+
+    part: Mapped
+    first: Dim3
+    count: Dim3
+
+
+def own_blocks(mapped: Mapped) -> tuple[int, tuple[Blocks, ...]]:
+    """Return the parts of *mapped*, and along which axis their blocks lie, in order."""
+    found = []
+    for part in mapped.parts:
+        blocks, first, count = _blocks_of(part), [0, 0, 0], [1, 1, 1]
+        along = (axis for axis, n in enumerate(part.grid) if n > 1)
+        for dim, axis in enumerate(along):
+            bounds = constant_bounds(blocks, dim)
+            assert bounds is not None, "blocks are counted"
+            first[axis], count[axis] = bounds[0], bounds[1] - bounds[0] + 1
+        tree = part.tree
+        for axis in range(3):
+            tree = _from(tree, axis, -first[axis])
+        own = with_grid(tree, _dims(count), may_split=False)
+        found.append(Blocks(Mapped(part.scop, own), _dims(first), _dims(count)))
+    ends = (own.first for own in found)
+    axis = next((axis for axis, n in enumerate(max(ends)) if n), 0)
+    return axis, tuple(found)
+
+
+def _dims(own: Sequence[int]) -> Dim3:
+    x, y, z = own
+    return x, y, z
+
+
+def _blocks_of(part: Mapped) -> isl.Set:
+    """Return the blocks that run an instance of *part*, along those of x, y, z with several."""
+    found: isl.Set | None = None
+    for name in part.paths:
+        domain = part.scop.by_name[name].domain
+        along: isl.Map | None = None
+        for axis in (axis for axis, count in enumerate(part.grid) if count > 1):
+            aff = block_of(part, name, axis)
+            own = isl.Map.from_multi_pw_aff(aff).intersect_domain(domain)
+            along = own if along is None else along.flat_range_product(own)
+        assert along is not None, "a launch of several parts has several blocks"
+        blocks = along.range()
+        found = blocks if found is None else found.union(blocks)
+    assert found is not None, "a part has statements"
+    return found
 
 
 def packed_grid(kernels: Sequence[Mapped]) -> Dim3:
@@ -153,6 +238,13 @@ def _along(grids: Sequence[Dim3], axis: int) -> Dim3:
     return x, y, z
 
 
+def _from_first(coordinate: AnyCoordinate, first: int) -> AnyCoordinate:
+    """Return *coordinate* and *first* more; the digits of a dimension stay such."""
+    if isinstance(coordinate, Coordinate) and not coordinate.mod:
+        return replace(coordinate, shift=coordinate.shift - first * coordinate.div)
+    return AffineCoordinate(((1, coordinate),), shift=-first)
+
+
 def _from(tree: Node, axis: int, first: int) -> Node:
     """Return *tree* with its blocks along *axis* from number *first* on."""
     match tree:
@@ -160,7 +252,7 @@ def _from(tree: Node, axis: int, first: int) -> Node:
             return sequence([_from(child, axis, first) for child in children])
         case Loop(kind=LoopKind.BLOCK) if tree.axis == axis and first:
             shifted = {
-                name: AffineCoordinate(((1, coordinate),), shift=-first)
+                name: _from_first(coordinate, first)
                 for name, coordinate in tree.coordinates.items()
             }
             extent = None if tree.extent is None else tree.extent + first

@@ -23,6 +23,14 @@ every pair of instances with one place is at least S iterations apart.
 Where a block has several tiles, one after another, stages run on: q counts the steps of all tiles,
 and the producer is in the next one's while what the last products gave is stored.  Where tiles have
 other numbers of steps in a block, the loop over these has q itself (``Loop.runs_on``).
+
+Where blocks of several kernels share a launch (packing.py), each of these parts has a pipeline::
+
+    blocks 0 .. 130     stages of part 0      blocks 131 .. 261     stages of part 1
+
+No block runs two parts, so that their stages have one place in shared memory, and so have the
+barriers of those with as many stages; of others they are one behind the other (``Event.first``),
+for all of them are begun by all blocks.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -63,6 +71,7 @@ class Pipeline:
     copies: tuple[str, ...]
     readers: tuple[str, ...]
     going_on: int  # how many of these go on after they were issued
+    first: int = 0  # of its barriers, two of each stage
 
     @property
     def lag(self) -> int:
@@ -97,10 +106,27 @@ def _is_unfinished(mapped: Mapped, name: str) -> bool:
     return not is_waited_for and mapped.together(name) > WARP
 
 
-def pipeline_of(mapped: Mapped, placements: Placements) -> Pipeline | None:
-    """Return the pipeline of the kernel of *mapped*, None where no warps have roles."""
+def pipelines_of(mapped: Mapped, placements: Placements) -> tuple[Pipeline, ...]:
+    """Return the pipeline of each part of the launch of *mapped*, none where no warps have roles.
+
+    Those with as many stages have the same barriers.
+    """
     if not mapped.has_roles:
-        return None
+        return ()
+    found = [_pipeline_of(part, placements) for part in mapped.parts]
+    first = begins([pipeline.stages for pipeline in found])
+    return tuple(replace(pipeline, first=first[pipeline.stages]) for pipeline in found)
+
+
+def begins(stages: Collection[int]) -> Mapping[int, int]:
+    """Return { how many stages there are -> the first of the barriers for so many }."""
+    found: dict[int, int] = {}
+    for count in stages:
+        found.setdefault(count, 2 * sum(found))
+    return found
+
+
+def _pipeline_of(mapped: Mapped, placements: Placements) -> Pipeline:
     copies = tuple(name for name in mapped.paths if mapped.scop.by_name[name].role == PRODUCER)
     copies = tuple(name for name in copies if mapped.scop.by_name[name].event is None)
     tiles = {mapped.scop.by_name[name].write.array for name in copies}
@@ -128,9 +154,12 @@ def _stage_bytes(scop: Scop, placement: Placement) -> int:
 
 
 def with_events(
-    mapped: Mapped, pipeline: Pipeline, number: int
+    mapped: Mapped, pipeline: Pipeline, number: str
 ) -> tuple[Node, Sequence[Statement]]:
-    """Return the tree of *mapped* with the events of *pipeline*, and these."""
+    """Return the tree of *mapped* with the events of *pipeline*, and these.
+
+    :arg number: what the names of the events end with.
+    """
     path = pipeline.path
     acquire, await_, release, end = events = _events(mapped.scop, pipeline, number)
     first = {
@@ -167,14 +196,14 @@ def with_events(
 
 
 def _events(
-    scop: Scop, pipeline: Pipeline, number: int
+    scop: Scop, pipeline: Pipeline, number: str
 ) -> tuple[Statement, Statement, Statement, Statement]:
     """Return what acquires a stage, awaits it and releases it, and what ends the pipeline."""
-    stages, extents, path = pipeline.stages, pipeline.extents, pipeline.path
-    acquire = Event(EventKind.ACQUIRE, stages, pipeline.size_bytes, extents=extents)
-    await_ = Event(EventKind.AWAIT, stages, extents=extents)
+    path = pipeline.path
+    of_all = Event(EventKind.AWAIT, pipeline.stages, extents=pipeline.extents, first=pipeline.first)
+    acquire = replace(of_all, kind=EventKind.ACQUIRE, size_bytes=pipeline.size_bytes)
     lag, left = pipeline.lag, pipeline.going_on
-    release = Event(EventKind.RELEASE, stages, lag=lag, left=left, extents=extents)
+    release = replace(of_all, kind=EventKind.RELEASE, lag=lag, left=left)
 
     def statement(
         event: Event, names: Sequence[str], around: Sequence[Loop], role: str = ""
@@ -183,7 +212,7 @@ def _events(
 
     return (
         statement(acquire, pipeline.copies, path, PRODUCER),
-        statement(await_, pipeline.readers, path),
+        statement(of_all, pipeline.readers, path),
         statement(release, pipeline.readers, path),
         statement(Event(EventKind.END), pipeline.readers, path[:-1]),
     )
@@ -206,15 +235,18 @@ def _last(node: Node, names: Sequence[str]) -> int:
 
 
 def why_not_pipelined(
-    mapped: Mapped, placements: Placements, pairs: Sequence[Pair], in_turn: Sequence[Pair]
+    mapped: Mapped,
+    pipeline: Pipeline,
+    placements: Placements,
+    pairs: Sequence[Pair],
+    in_turn: Sequence[Pair],
 ) -> str | None:
     """Return which pair of instances on different warps no event orders, or None.
 
+    :arg mapped: a part of a launch, and its *pipeline*.
     :arg pairs: dependences between threads.
     :arg in_turn: pairs that have one place of a stage, one after the other.
     """
-    pipeline = pipeline_of(mapped, placements)
-    assert pipeline is not None
     if reason := _why_not_events(mapped, pipeline):
         return reason
     for source, sink, relation in pairs:
@@ -253,6 +285,8 @@ def _why_not_events(mapped: Mapped, pipeline: Pipeline) -> str | None:
         return f"{acquire[1].size_bytes} bytes are expected, {pipeline.size_bytes} come"
     if any(event.stages != pipeline.stages for _, event, _ in events.values()):
         return "events and buffers have different stages"
+    if any(event.first != pipeline.first for _, event, _ in events.values()):
+        return "events are those of another part of the launch"
     domains = [one[2].domain.reset_tuple_id() for one in (acquire, await_, release)]
     if any(not domain.is_equal(domains[0]) for domain in domains):
         return "the roles do not meet the same stages"

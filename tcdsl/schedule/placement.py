@@ -374,14 +374,15 @@ def _free_parts(
 ) -> tuple[int, tuple[tuple[int, int], ...]] | None:
     """Return (shift, parts): the digits of the subscript's index that are not fixed.
 
-    A coordinate ``((x - shift) / d) % m`` tells the digits of x from d up to d * m.
+    A coordinate ``((x - shift) / d) % m`` tells the digits of x from d up to d * m; without the
+    remainder, ``(x + k d) / d`` tells what ``x / d`` does.
     """
     subscript = access.subscripts[dim]
     if not isinstance(subscript, Index) or subscript.name not in statement.indices:
         return None
     position = statement.indices.index(subscript.name)
     fixed = [coordinate for coordinate in coordinates if coordinate.position == position]
-    shifts = {c.shift for c in fixed if c.div > 1 or c.mod}
+    shifts = {c.shift if c.mod else c.shift % c.div for c in fixed if c.div > 1 or c.mod}
     if not fixed or len(shifts) > 1:
         return None
     shift = max(shifts, default=max(c.shift for c in fixed))

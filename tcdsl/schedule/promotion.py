@@ -33,7 +33,6 @@ from tcdsl.poly.loop_tree import (
     LoopKind,
     Node,
     positions_of,
-    statements_of,
     terms_told,
     time_of,
 )
@@ -73,10 +72,13 @@ def promote(
     gpu: Chip,
     requests: Requests = NO_REQUESTS,
 ) -> dict[str, Placement]:
-    """Return the local arrays of *scop*, whose kernels are *trees*; the others stay in memory."""
+    """Return the local arrays of *scop*, whose kernels are *trees*; the others stay in memory.
+
+    Where blocks of several kernels share a launch, each of these has a block's shared memory.
+    """
     placements: dict[str, Placement] = {}
-    for tree in trees:
-        placements |= _Kernel(scop, tree, gpu, requests).placements()
+    for part in (part for tree in trees for part in Mapped(scop, tree).parts):
+        placements |= _Kernel(part, gpu, requests).placements()
     return placements
 
 
@@ -85,18 +87,17 @@ class _Kernel:
 
     def __init__(
         self,
-        scop: Scop,
-        tree: Node,
+        mapped: Mapped,
         gpu: Chip,
         requests: Requests,
     ) -> None:
-        self.scop = scop
-        self.mapped = Mapped(scop, tree)
+        self.scop = scop = mapped.scop
+        self.mapped = mapped
         self.gpu = gpu
         self.staged = {name: own.stages for name, own in requests.items() if own.stages}
         self.held = {name for name, own in requests.items() if own.space is Space.PRIVATE}
         self.large = {name for name, own in requests.items() if own.is_large}
-        names = set(statements_of(tree))
+        names = set(mapped.paths)
         self.arrays: dict[str, Uses] = {}
         for array in scop.arrays.values():
             uses = accesses_of(scop, array.name)

@@ -11,7 +11,7 @@ flag is the block's number, and a wait before its sink, in the loops that no thr
 number of the block that is waited for goes down as the innermost of these goes up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 import islpy as isl
@@ -52,11 +52,12 @@ def warps_of(mapped: Mapped) -> int:
 
 
 def with_signals(
-    mapped: Mapped, tree: Node, dependences: Dependences, placements: Placements, number: int
+    mapped: Mapped, tree: Node, dependences: Dependences, placements: Placements, number: str
 ) -> tuple[Node, Sequence[Statement]]:
     """Return *tree* with the signals that dependences between blocks need, and these."""
-    in_memory = (edge for edge in dependences.edges if edge.array not in placements)
-    crossing = [edge for edge in in_memory if _is_between_blocks(mapped, edge)]
+    crossing = [
+        edge for edge in _between_blocks(mapped, dependences) if edge.array not in placements
+    ]
     if not crossing:
         return tree, ()
     edge = crossing[0]
@@ -80,6 +81,15 @@ def with_signals(
     )  # fmt: skip
     tree = _put(tree, [loop.name for loop in from_], edge.source, signal, is_after=True)
     return _put(tree, [loop.name for loop in to], edge.sink, wait, is_after=False), (signal, wait)
+
+
+def is_signalled(mapped: Mapped, dependences: Dependences) -> bool:
+    """Return whether a block of *mapped* may wait for another one."""
+    return any(_between_blocks(mapped, dependences))
+
+
+def _between_blocks(mapped: Mapped, dependences: Dependences) -> Iterator[Dependence]:
+    return (edge for edge in dependences.edges if _is_between_blocks(mapped, edge))
 
 
 def _sum_of_ends(scop: Scop, edge: Dependence, block: Loop, turn: Loop) -> int:

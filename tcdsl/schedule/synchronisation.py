@@ -28,6 +28,7 @@ from tcdsl.poly.loop_tree import (
     Loop,
     LoopKind,
     Node,
+    sequence,
     statements_of,
 )
 from tcdsl.poly.loop_tree import Sequence as Children
@@ -44,7 +45,8 @@ from tcdsl.schedule.cross_thread import (
 )
 from tcdsl.schedule.events import barrier_statement, with_event_coordinates
 from tcdsl.schedule.mapping import Mapped
-from tcdsl.schedule.pipelines import pipeline_of, why_not_pipelined, with_events
+from tcdsl.schedule.packing import why_not_one_part
+from tcdsl.schedule.pipelines import pipelines_of, why_not_pipelined, with_events
 from tcdsl.schedule.placement import Placements, Ring, Space, is_private
 from tcdsl.schedule.signals import with_signals
 
@@ -66,11 +68,10 @@ def synchronise(
     done = []
     for number, tree in enumerate(trees):
         mapped = Mapped(scop, tree)
-        if (pipeline := pipeline_of(mapped, placements)) is not None:
-            tree, events = with_events(mapped, pipeline, number)
-            tree, signals = with_signals(mapped, tree, dependences, placements, number)
+        if mapped.has_roles:
+            tree, events = _with_pipelines(mapped, dependences, placements, number)
             done.append(tree)
-            barriers += [*events, *signals]
+            barriers += events
             continue
         synchroniser = _Synchroniser(
             mapped, cross_thread_dependences(mapped, dependences, placements), number
@@ -78,6 +79,21 @@ def synchronise(
         done.append(synchroniser.node(tree, ()) if synchroniser.pending else tree)
         barriers += synchroniser.barriers
     return scop.with_statements((*scop.statements, *barriers)), done
+
+
+def _with_pipelines(
+    mapped: Mapped, dependences: Dependences, placements: Placements, number: int
+) -> tuple[Node, list[Statement]]:
+    """Return the tree of the kernel with this *number* with the events of its parts, and these."""
+    trees, events = list[Node](), list[Statement]()
+    pipelines = pipelines_of(mapped, placements)
+    for at, (part, pipeline) in enumerate(zip(mapped.parts, pipelines, strict=True)):
+        own = f"{number}_{at}" if len(pipelines) > 1 else str(number)
+        tree, of_stages = with_events(part, pipeline, own)
+        tree, of_blocks = with_signals(part, tree, dependences, placements, own)
+        trees.append(tree)
+        events += [*of_stages, *of_blocks]
+    return sequence(trees), events
 
 
 class _Synchroniser:
@@ -215,12 +231,21 @@ def why_not_synchronised(
 def _why_not_between_roles(
     mapped: Mapped, dependences: Dependences, placements: Placements
 ) -> str | None:
-    """Return what no event of the kernel's pipeline orders, or None."""
-    if any(reuses_of_storage(mapped, placements)):
-        return "a kernel with roles has one tile a block"
-    in_turn = [c.ends for c, _, space in uses_in_turn(mapped, placements) if space is Space.SHARED]
-    pairs = [dependence.ends for dependence in between_threads(mapped, dependences, placements)]
-    return why_not_pipelined(mapped, placements, pairs, in_turn)
+    """Return what no event of the kernel's pipelines orders, or None.
+
+    Of a launch of several parts each is judged by itself, for no block runs two of them.
+    """
+    if reason := why_not_one_part(mapped):
+        return reason
+    for part, pipeline in zip(mapped.parts, pipelines_of(mapped, placements), strict=True):
+        if any(reuses_of_storage(part, placements)):
+            return "a kernel with roles has one tile a block"
+        again = uses_in_turn(part, placements)
+        in_turn = [c.ends for c, _, space in again if space is Space.SHARED]
+        pairs = [dependence.ends for dependence in between_threads(part, dependences, placements)]
+        if reason := why_not_pipelined(part, pipeline, placements, pairs, in_turn):
+            return reason
+    return None
 
 
 def _why_not_in_turn(mapped: Mapped, placements: Placements) -> str | None:

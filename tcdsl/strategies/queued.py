@@ -31,13 +31,17 @@ class Queued:
     def work(self) -> Work | None:
         """Return what it costs on a GPU, None if no template says so.
 
-        Nor of asynchronous copies: those of another kernel in the launch would hold them up.
+        Nor of asynchronous copies of all threads: those of another kernel in the launch would hold
+        them up.
         """
         own = self.kernel
-        is_copied = bool(own.storage) or own.steps is not None
-        if self.problem is None or own.is_opened or is_copied:
+        if self.problem is None:
             return None
-        return work_of(self.problem, own)
+        if own.tiled is not None:
+            may_share = own.has_producer or own.transposition is not None
+            return own.work if may_share and isinstance(own.work, Work) else None
+        is_copied = bool(own.storage) or own.steps is not None
+        return None if own.is_opened or is_copied else work_of(self.problem, own)
 
     def weighed(self, turned: Set[str] = frozenset()) -> Weighed | None:
         """Return what it was made with, and what else there was; None if another kernel says so.

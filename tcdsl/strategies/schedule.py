@@ -284,6 +284,12 @@ class Schedule:
         """Whether a rewrite has said what its loops are."""
         return self.tree is not None or self.tiled is not None
 
+    @property
+    def has_producer(self) -> bool:
+        """Whether a warp of each block asks for the copies of what the others multiply."""
+        of_plain = self.tensor is not None and self.tensor.boxes
+        return of_plain or (self.implicit is not None and self.implicit.boxes)
+
 
 def nested(scop: Scop, schedule: Schedule, nester: Nester) -> Node:
     """Return the loops of *schedule* below its outer ones.

@@ -124,3 +124,22 @@ def test_strides_are_those_of_the_arrays_as_they_are(lower: Lower) -> None:
     assert other.by_name[name] is scop.by_name[name]
     assert shape(other, name).strides[-1] == (12, 2)
     assert shape(scop, name).strides[-1] == (6, 1)
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "usual"),
+    [
+        ("i / 7, i % 7", 1),
+        ("i / 49, i / 7 % 7 + 7 * (i % 7)", 7),
+        ("i / 256, i % 256", 1),
+        ("i % 7, i / 7", 49),
+        ("i / 7, 0 * (i % 7)", 64),  # most steps move nothing: nobody knows
+    ],
+)
+def test_digits_move_as_most_steps_of_their_index_do(
+    subscripts: str, usual: float, lower: Lower
+) -> None:
+    source = f"def f(float(N,M) a) -> (o) {{ o(i) = a({subscripts}) where i in 0:49 }}"
+    scop = lower(source, (300, 49), check_gathers=False)
+    access = next(a for a in scop.by_name["S0"].reads if a.array == "a")
+    assert usual_stride(scop.arrays["a"], access, "i") == pytest.approx(usual)

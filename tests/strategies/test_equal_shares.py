@@ -18,7 +18,7 @@ from tcdsl.poly.scop import EventKind, Scop
 from tcdsl.poly.signals import why_not_signalled
 from tcdsl.poly.verify import why_not_free_of_races, why_not_legal
 from tcdsl.schedule.mapping import Mapped
-from tcdsl.schedule.pipelines import pipeline_of
+from tcdsl.schedule.pipelines import pipelines_of
 from tcdsl.schedule.plan import Plan
 from tcdsl.schedule.signals import why_not_in_order
 from tcdsl.schedule.synchronisation import why_not_synchronised
@@ -133,8 +133,8 @@ def test_the_plan_is_proved(case: int) -> None:
     mapped = Mapped(plan.scop, kernel.tree)
     assert why_not_synchronised(mapped, dependences, plan.placements) is None
     (drawn,) = timelines(plan)
-    pipeline = pipeline_of(mapped, plan.placements)
-    assert pipeline is not None and drawn.steps == pipeline.path[-1].extent  # of a share
+    (pipeline,) = pipelines_of(mapped, plan.placements)
+    assert drawn.steps == pipeline.path[-1].extent  # of a share
 
 
 @pytest.mark.parametrize("kind", [EventKind.SIGNAL, EventKind.AWAIT_SIGNAL])

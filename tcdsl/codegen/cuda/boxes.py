@@ -42,9 +42,10 @@ from tcdsl.errors import INTERNAL
 from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.poly.bulk_copies import is_box, walked, why_not_brought
 from tcdsl.poly.isl_utils import Extent, greatest
-from tcdsl.poly.loop_tree import Coordinate, Loop
+from tcdsl.poly.loop_tree import Coordinate
 from tcdsl.poly.scop import Accumulation, Array, BulkCopy, EventKind, Scop, Statement
 from tcdsl.schedule.multicast import share_of
+from tcdsl.schedule.pipelines import Pipeline
 from tcdsl.schedule.signals import warps_of
 
 LINE_BYTES = 128  # of one line of a box, and of an atom: see device/cuda/wgmma.cuh
@@ -132,17 +133,15 @@ def map_name(names: Names, copy: Statement) -> str:
 
 
 def box_copies(
-    printer: CudaStatementPrinter, node: loop_ast.AstNode, step: Loop, stages: int
+    printer: CudaStatementPrinter, node: loop_ast.AstNode, pipeline: Pipeline
 ) -> list[Evaluate]:
-    """Return the calls for the copy of *printer*, which is below the whole loops *node*.
-
-    :arg step: the loop that takes the *stages* in turn.
-    """
+    """Return the calls for the copy of *printer*, which is below the whole loops *node*."""
+    stages, barriers = pipeline.stages, barriers_from(pipeline.first)
     statement = printer.statement
     tile = printer.context.placements[statement.write.array]
     zeros: dict[str, Code] = dict.fromkeys(variables_of(node), ZERO)
     first = printer.moved(lambda at: simplified(substituted(at, zeros)))
-    coordinate = step.coordinates[statement.name]
+    coordinate = pipeline.path[-1].coordinates[statement.name]
     assert isinstance(coordinate, Coordinate) and (coordinate.shift, coordinate.div) == (0, 1)
     use = first.leaf.iterators[coordinate.position]
     to = Name(printer.names.of("array", statement.write.array))
@@ -158,7 +157,7 @@ def box_copies(
             sizes += [share.parts, share.stride]
             sizes += [rank - 1 - lines] if share.lines > 1 else []
         indices = _indices(first, printer.scop.arrays[statement.reads[0].array])
-        copy = template("tc_copy_box", sizes, place, map_, BARRIERS, use, *indices)
+        copy = template("tc_copy_box", sizes, place, map_, barriers, use, *indices)
         return [Evaluate(copy)]
     if reason := why_not_brought(printer.scop, statement):
         raise INTERNAL(where=f"printing {statement.name}", what=reason, repro="the program")
@@ -172,8 +171,13 @@ def box_copies(
         values = {**zeros, list(zeros)[-1]: code(begin)}
         at = [simplified(substituted(own, values)) for own in printer.leaf.local[REQUEST]]
         to_ = binary(place, "+", begin * tile.rows) if begin else place
-        found.append(Evaluate(template(function, sizes, to_, map_, BARRIERS, use, *at)))
+        found.append(Evaluate(template(function, sizes, to_, map_, barriers, use, *at)))
     return found
+
+
+def barriers_from(first: int) -> Code:
+    """Return where the barriers of a pipeline are, from number *first* on."""
+    return binary(Name(BARRIERS), "+", first) if first else Name(BARRIERS)
 
 
 def _indices(first: CudaStatementPrinter, array: Array) -> list[Code]:
@@ -206,16 +210,17 @@ def event_nodes(printer: CudaStatementPrinter, sums: Sequence[str]) -> list[Node
         flags, warps = Name(printer.names.of("ticket", "tickets")), warps_of(printer.mapped)
         flag = _sum(event.flag, printer.leaf.iterators)
         return [Evaluate(template(_SIGNALS[event.kind], [warps], flags, flag))]
+    barriers = barriers_from(event.first)
     use, *inner = printer.leaf.iterators[-1 - len(event.extents) :]
     for extent, iterator in zip(event.extents, inner, strict=True):
         use = binary(binary(extent, "*", as_factor(use)), "+", as_factor(iterator))
     if event.kind is EventKind.ACQUIRE:
         sizes = [event.stages, event.size_bytes]
-        return [Evaluate(template("tc_acquire", sizes, BARRIERS, use))]
+        return [Evaluate(template("tc_acquire", sizes, barriers, use))]
     if event.kind is EventKind.AWAIT:
-        return [Evaluate(template("tc_await", [event.stages], BARRIERS, use))]
+        return [Evaluate(template("tc_await", [event.stages], barriers, use))]
     use = binary(use, "-", event.lag) if event.lag else use
     blocks = prod(printer.mapped.neighbours)
     sizes = [event.stages] if blocks == 1 else [event.stages, blocks]
-    release = Evaluate(template("tc_release", sizes, BARRIERS, use))
+    release = Evaluate(template("tc_release", sizes, barriers, use))
     return [Evaluate(template("tc_leave_products", [event.left])), release]

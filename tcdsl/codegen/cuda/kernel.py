@@ -42,7 +42,8 @@ from tcdsl.schedule.cross_thread import is_replicated
 from tcdsl.schedule.fold_slots import fold_slots
 from tcdsl.schedule.grid_phases import has_phases
 from tcdsl.schedule.mapping import Dim3, Mapped
-from tcdsl.schedule.pipelines import pipeline_of
+from tcdsl.schedule.packing import Blocks
+from tcdsl.schedule.pipelines import Pipeline, begins, pipelines_of
 from tcdsl.schedule.placement import Layout, Placement, Space, accesses_of, is_private
 from tcdsl.schedule.plan import Kernel, arrays_of
 from tcdsl.schedule.signals import signal_count
@@ -126,9 +127,16 @@ class KernelText:
             if placement.array in own:
                 self.local_of.setdefault(placement.loop, []).append(placement)
         self.ahead = prefetches_of(self.mapped, self.placements, kernel.code.prefetch_bytes)
-        self.pipeline = pipeline_of(self.mapped, self.placements)
+        self.pipelines = pipelines_of(self.mapped, self.placements)
+        self.pipeline_of: Mapping[str, Pipeline] = {
+            name: pipeline
+            for part, pipeline in zip(self.mapped.parts, self.pipelines, strict=False)
+            for name in part.paths
+        }
+        self.first_block: Dim3 = (0, 0, 0)  # of the part of the launch that is printed
         self.role: frozenset[str] = frozenset(self.mapped.paths)  # statements that are printed
         self.staged = self._staged_bytes()
+        self.places = self._places()
         self.taken = self._taken()
         self.launch = self._launch()
         self.streamed = streamed_arrays(self.scop, kernel)
@@ -144,7 +152,7 @@ class KernelText:
         assert x * y * z > 0, "what may run beside a kernel is known of those that run"
         return Launch(
             self.name, (x, y, cluster if cluster > 1 else z), self.threads,
-            sum(self.staged.values()) + self._barriers() * BARRIER_BYTES
+            self._staged_end() + self._barriers() * BARRIER_BYTES
             + rows_bytes(self.mapped.block[2], self.row_bytes),
             tuple(parameters_of(self.parent, self.kernel, self.start.awaited)),
             self.kernel.name, (*self.kernel.why, *self.start.why), dims, self.start.overlap,
@@ -164,7 +172,12 @@ class KernelText:
 
     def _barriers(self) -> int:
         """Return how many barriers in phases the kernel has: of stages that are full, and empty."""
-        return 0 if self.pipeline is None else 2 * self.pipeline.stages
+        return 2 * sum(self.barriers)
+
+    @property
+    def barriers(self) -> Mapping[int, int]:
+        """The first of the barriers of pipelines, by how many stages these have."""
+        return begins([pipeline.stages for pipeline in self.pipelines])
 
     def _staged_bytes(self) -> dict[str, int]:
         """Return the bytes of every staged array, which are in one block of shared memory."""
@@ -180,29 +193,44 @@ class KernelText:
     def _taken(self) -> dict[str, Taken]:
         """Return what staged arrays take that take less at lesser sizes; stages never do."""
         found = {}
-        for name in self.staged if self.pipeline is None else ():
+        for name in () if self.pipelines else self.staged:
             element_bytes = self.scop.arrays[name].dtype.size_bytes
             if taken := taken_by(self.scop, self.placements[name], element_bytes):
                 found[name] = taken
         return found
+
+    def _places(self) -> dict[str, int]:
+        """Return the first byte of every staged array: those of a part begin where others do."""
+        found: dict[str, int] = {}
+        for part in self.mapped.parts:
+            offset = 0
+            for name, size in self.staged.items():
+                if any(s.name in part.paths for s, _ in accesses_of(self.scop, name)):
+                    found[name] = offset
+                    offset += size
+        return found
+
+    def _staged_end(self) -> int:
+        """Return how many bytes staged arrays take, where a call leaves out none."""
+        return max((place + self.staged[name] for name, place in self.places.items()), default=0)
 
     def shared_arrays(self) -> Iterator[Node]:
         if self.staged:
             is_atoms = any(self.placements[name].layout is Layout.ATOMS for name in self.staged)
             alignment = ATOM_BYTES if is_atoms else VECTOR_BYTES
             yield Shared(Type("unsigned char"), "w_staged", "", alignment)
-        offset, open_ = 0, list[Code]()
+        saved, open_ = 0, list[Code]()
         for name, size in self.staged.items():
             type_ = c_type(self.scop.arrays[name].dtype)
-            place = chain("+", ["w_staged", offset, *open_])
+            place = chain("+", ["w_staged", self.places[name] - saved, *open_])
             start = cast(f"{type_} *", paren(place))
             variable = Variable(self.names.of("array", name), start, pointer="*const ")
             yield Declare(Type(type_), (variable,))
             if taken := self.taken.get(name):
                 open_.append(binary(taken.each, "*", self.parent.sizes.extent(taken.values)))
-            else:
-                offset += size
-        if self.pipeline is not None:
+                saved += size
+        offset = self._staged_end() - saved
+        if self.pipelines:
             start = cast("uint64_t *", paren(binary("w_staged", "+", offset)))
             yield Declare(Type("uint64_t"), (Variable(BARRIERS, start, pointer="*const "),))
         if self.n_rows:
@@ -240,7 +268,7 @@ class KernelText:
         """
         found = []
         for placement in (p for loop in loops for p in self.local_of.get(loop, ())):
-            is_own = self.pipeline is None or self._is_of_role(placement.array)
+            is_own = not self.pipelines or self._is_of_role(placement.array)
             is_new = placement.space is not Space.SHARED and placement.array not in self.declared
             if is_new and is_own:
                 self.declared.append(placement.array)
@@ -273,6 +301,15 @@ class KernelText:
             return (If(both(guards), self.body(node, loop, active)),)
 
     @contextmanager
+    def only_in(self, blocks: Blocks) -> Iterator[None]:
+        """Print what a part of the launch runs, whose *blocks* are counted from its first one."""
+        before = self.mapped, self.loops, self.first_block
+        self.mapped, self.first_block = blocks.part, blocks.first
+        self.loops = {loop.name: loop for loop in loops_of(blocks.part.tree)}
+        yield
+        self.mapped, self.loops, self.first_block = before
+
+    @contextmanager
     def parted_by(self, conditions: Sequence[Code]) -> Iterator[None]:
         """Print what is run by those threads of a warp alone that meet *conditions*."""
         before = self.is_parted
@@ -289,11 +326,15 @@ class KernelText:
     def me(self, loop: Loop) -> Code:
         if loop.kind is not LoopKind.BLOCK:
             return cast("int", self._thread(loop.axis))
-        axis = AXES[loop.axis]
-        own = member("blockIdx", axis)
+        own, first = self.block(loop.axis), self.first_block[loop.axis]
+        return paren(binary(own, "-", first)) if first else own
+
+    def block(self, axis: int) -> Code:
+        """Return the number of a block of the launch along *axis*."""
+        own = member("blockIdx", AXES[axis])
         if not self.kernel.code.is_reversed:
             return cast("int", own)
-        last = binary(member("gridDim", axis), "-", 1)
+        last = binary(member("gridDim", AXES[axis]), "-", 1)
         return cast("int", paren(binary(last, "-", own)))
 
     def _thread(self, axis: int) -> Code:

@@ -131,11 +131,11 @@ class LoopPrinter:
     ) -> list[Node]:
         """Return the copy of a whole box, or of some."""
         guards = self.leaves.guards(leaf, active, is_pinned=False)
-        if guards or self.text.pipeline is None or not is_whole(node, self.text.loops):
+        pipeline = self.text.pipeline_of.get(leaf.statement)
+        if guards or pipeline is None or not is_whole(node, self.text.loops):
             why = f"{leaf.statement} is no copy of a whole box"
             raise INTERNAL(where=f"printing {self.text.name}", what=why, repro="the program")
-        steps, stages = self.text.pipeline.path[-1], self.text.pipeline.stages
-        copies = box_copies(self.text.printer(leaf), node, steps, stages)
+        copies = box_copies(self.text.printer(leaf), node, pipeline)
         return [replace(copy, statement=leaf.statement) for copy in copies]
 
     def _sequence(
@@ -210,7 +210,7 @@ class LoopPrinter:
         is_last = replace(call("tc_last_block", place, last.width), participants="xyz")
         comment = f"the last of {last.width} blocks"
         found = self.nodes(body, pending, [])
-        if self.text.pipeline is not None:  # of whose threads the producer's have nothing to do
+        if self.text.pipelines:  # of whose threads the producer's have nothing to do
             is_other = binary(thread_index(2), "<", self.text.mapped.block[2])
             found = [If(is_other, tuple(found))]
         return If(is_last, tuple(found), comment=comment)

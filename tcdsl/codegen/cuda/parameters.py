@@ -34,7 +34,7 @@ def parameters_of(
         is_boxed = name not in loaded | written and any(s.reads[0].array == name for s in boxed)
         if name in parent.plan.placements or is_boxed:
             continue
-        is_restricted = name not in awaited and _is_restricted(kernel, name, statements)
+        is_restricted = name not in awaited and _is_restricted(kernel, mapped, name, statements)
         restrict = "__restrict__ " if is_restricted else ""
         yield parent.parameter(parent.scop.arrays[name], restrict, is_read_only=name not in written)
     if kernel.name in parent.tickets:
@@ -59,17 +59,20 @@ def _map_of(parent: PlanText, mapped: Mapped, copy: Statement) -> Parameter:
     return replace(own, declaration=text, map=map_)
 
 
-def _is_restricted(kernel: Kernel, name: str, statements: Sequence[Statement]) -> bool:
+def _is_restricted(
+    kernel: Kernel, mapped: Mapped, name: str, statements: Sequence[Statement]
+) -> bool:
     """Return whether no other thread changes what a thread sees of the array *name*.
 
     The CUDA compiler moves loads and stores through a __restrict__ pointer across a barrier,
-    for nothing but this thread could change what it points to.
+    for nothing but this thread could change what it points to.  A block runs one part of a launch.
     """
     users = [s for s in statements if any(a.array == name for a in (*s.writes, *s.reads))]
+    of_part = max(sum(s.name in part.paths for s in users) for part in mapped.parts)
     is_written = any(a.array == name for s in users for a in s.writes)
     has_barrier = any(s.kind is Kind.BARRIER for s in statements) or last_loop(kernel.tree)
     return not is_written or not (
-        any(s.is_atomic for s in users) or (bool(has_barrier) and len(users) > 1)
+        any(s.is_atomic for s in users) or (bool(has_barrier) and of_part > 1)
     )
 
 

@@ -38,7 +38,7 @@ from tcdsl.codegen.ast.nodes import Call, Declare, Evaluate, If, Literal, Node, 
 from tcdsl.codegen.ast.opened_loops import lost_loops
 from tcdsl.codegen.ast.text import Line, lines
 from tcdsl.codegen.ast.walk import library_names
-from tcdsl.codegen.cuda.boxes import BARRIERS, map_name
+from tcdsl.codegen.cuda.boxes import barriers_from, map_name
 from tcdsl.codegen.cuda.folds import TURNS
 from tcdsl.codegen.cuda.helpers import HELPERS
 from tcdsl.codegen.cuda.kernel import KernelText
@@ -57,6 +57,7 @@ from tcdsl.errors import INTERNAL
 from tcdsl.poly.loop_tree import MAPPED, statements_of
 from tcdsl.poly.loop_tree import Node as Tree
 from tcdsl.poly.scop import PRODUCER
+from tcdsl.schedule.packing import Blocks, own_blocks
 from tcdsl.schedule.pipelines import only, roles_of
 from tcdsl.schedule.plan import Kernel, Plan, arrays_of
 from tcdsl.schedule.stitching import last_loop
@@ -122,7 +123,7 @@ class _KernelPrinter:
 
         :raises InternalError: not all threads would meet a barrier.
         """
-        nodes = self._tree(self.text.kernel.tree) if self.text.pipeline is None else self._roles()
+        nodes = self._roles() if self.text.pipelines else self._tree(self.text.kernel.tree)
         # The alignment of what is shared is known now.
         body = without_idle_braces([*self.text.shared_arrays(), *nodes])
         sizes = [*map(self.text.parent.sizes.name, self.text.parent.sizes.integers)]
@@ -156,12 +157,13 @@ class _KernelPrinter:
         All of a block's threads take its ticket, after that.  Where those that multiply want more
         registers, the producer's four warps give up theirs.
         """
-        assert self.text.pipeline is not None
         _, _, warps = self.text.mapped.block
-        stages, blocks = self.text.pipeline.stages, prod(self.text.mapped.neighbours)
-        sizes = [stages, warps] if blocks == 1 else [stages, warps, blocks]
-        begin = template("tc_begin_pipeline", sizes, BARRIERS)
-        nodes: list[Node] = [Evaluate(replace(begin, participants="xyz"))]
+        blocks = prod(self.text.mapped.neighbours)
+        nodes: list[Node] = []
+        for stages, first in self.text.barriers.items():
+            sizes = [stages, warps] if blocks == 1 else [stages, warps, blocks]
+            begin = template("tc_begin_pipeline", sizes, barriers_from(first))
+            nodes.append(Evaluate(replace(begin, participants="xyz")))
         # What is in shared memory stays while the others of a cluster may copy to it.
         end = [] if blocks == 1 else [Evaluate(Call("tc_end_pipeline", participants="xyz"))]
         is_other = binary(thread_index(2), "<", warps)
@@ -187,19 +189,39 @@ class _KernelPrinter:
         return [*nodes, *end, *(self._of(late) if late else [])]
 
     def _of(self, names: frozenset[str]) -> list[Node]:
-        """Return the nodes of the statements *names*."""
-        tree = only(self.text.kernel.tree, names)
-        assert tree is not None, "a role without statements"
+        """Return the nodes of the statements *names*, of each part of the launch in its blocks."""
         self.text.role = names
-        return self._tree(tree)
+        if len(self.text.pipelines) < 2:
+            tree = only(self.text.kernel.tree, names)
+            assert tree is not None, "a role without statements"
+            return self._tree(tree)
+        axis, parts = own_blocks(self.text.mapped)
+        found: list[Node] = []
+        for blocks in reversed(parts):
+            own = self._in_blocks(blocks, axis, names)
+            end = blocks.first[axis] + blocks.count[axis]
+            is_here = binary(self.text.block(axis), "<", end)
+            found = [If(is_here, tuple(own), tuple(found))] if found else own
+        return found
+
+    def _in_blocks(self, blocks: Blocks, axis: int, names: frozenset[str]) -> list[Node]:
+        """Return the nodes of those of *names* that *blocks*, counted along *axis*, run."""
+        tree = only(blocks.part.tree, names)
+        assert tree is not None, "a role without statements in a part of the launch"
+        with self.text.only_in(blocks):
+            nodes = self._tree(tree)
+        grid = self.text.mapped.grid
+        beyond = [
+            binary(self.text.block(other), "<", count)
+            for other, (count, n) in enumerate(zip(blocks.count, grid, strict=True))
+            if other != axis and count < n
+        ]
+        return [If(both(beyond), tuple(nodes))] if beyond else nodes
 
     def _names_of(self, arrays: Collection[str]) -> set[str]:
         """Return the names by which the kernel knows *arrays*."""
-        copies = (
-            (self.text.scop.by_name[name] for name in self.text.pipeline.copies)
-            if self.text.pipeline
-            else ()
-        )
+        names = (name for pipeline in self.text.pipelines for name in pipeline.copies)
+        copies = map(self.text.scop.by_name.__getitem__, names)
         maps = {map_name(self.text.names, copy) for copy in copies if copy.reads[0].array in arrays}
         return maps | {self.text.names.of("array", name) for name in arrays}
 

@@ -15,7 +15,8 @@ Where warps have roles and one role alone touches such arrays, its warps wait, b
                                                          y = C + z; }
 
 A kernel ends when all of its threads have: one that waits is enough for those that come later.
-So blocks that a call's open sizes leave something to do wait inside their guard, as a role does.
+So blocks that a call's open sizes leave something to do wait inside their guard, as a role does;
+and of two branches, of blocks of other parts of the launch, each waits for itself.
 A guard that reads data is none of these: where it holds nowhere, no thread would have waited.
 """
 
@@ -23,7 +24,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tcdsl.codegen.ast.build import call
-from tcdsl.codegen.ast.nodes import Evaluate, If, Index, Node
+from tcdsl.codegen.ast.nodes import Code, Evaluate, If, Index, Node
 from tcdsl.codegen.ast.walk import mentioned, names, walk
 from tcdsl.codegen.cuda.source import Overlap
 
@@ -72,6 +73,10 @@ def _placed(
         if mentioned(then).isdisjoint(arrays):
             own = replace(role, otherwise=tuple(_placed(wait, otherwise, arrays, sizes)))
             return [*body[:at], own, *body[at + 1 :]]
+    if isinstance(role, If) and is_last and role.otherwise and _is_of_block(role.condition):
+        branches = [tuple(_placed(wait, own, arrays, sizes)) for own in (role.then, role.otherwise)]
+        own = replace(role, then=branches[0], otherwise=branches[1], is_short=False)
+        return [*body[:at], own, *body[at + 1 :]]
     return [*body[:at], *wait, *body[at:]]
 
 
@@ -80,6 +85,11 @@ def _is_of_call(guard: If, sizes: Collection[str]) -> bool:
     if guard.otherwise or any(isinstance(code, Index) for code in walk(guard.condition)):
         return False
     return not names(guard.condition).isdisjoint(sizes)
+
+
+def _is_of_block(condition: Code) -> bool:
+    """Return whether *condition* is about the number of a block alone."""
+    return names(condition) <= {"blockIdx", "gridDim"}
 
 
 def _first(body: Sequence[Node], arrays: Collection[str]) -> int:
