@@ -9,7 +9,7 @@ lanes of a vector make or none.  The array's pointer must then be a multiple of 
 which the call checks.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import islpy as isl
 
