@@ -83,6 +83,7 @@ class Array:
     shift: AlignmentShift | None = None
     memory: str = ""
     values: Values | None = None
+    is_narrow: bool = False  # of float32, with numbers of a half type alone (widening.py)
 
     @property
     def argument(self) -> str:
