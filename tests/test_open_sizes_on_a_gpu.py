@@ -263,10 +263,14 @@ def test_classes_of_rows_lengths(step: int, ends: tuple[int, ...]) -> None:
         holds = eval(f"lambda n: {own.condition('n')}")
         assert all(holds(size) == (found[size] == own) for size in found)
         low, high = own.units
-        assert own.step * low == own.least and own.step * high == own.greatest
+        assert own.step * low + own.rest == own.least
+        assert own.step * high + own.rest == own.greatest
     assert len({found[size] for size in range(2, 201)}) == 3  # and one alone
     assert found[step] == SizeClass(step, 256, step)
-    assert found[257] == SizeClass(257, 1024 if ends is ENDS else 512, other=step)
+    most = 1024 if ends is ENDS else 512
+    assert found[257] == SizeClass(257, most - step + 1, step)
+    assert found[256 + step] == SizeClass(256 + step, most, step)
+    assert found[255] == found[65] == SizeClass(65, 256, other=step)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ of (65536, 257) bfloat16 28 and 43.
 """
 
 from tcdsl.costmodel.chip import VECTOR_BYTES, WARP
+from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.scop import Array
 
 LEAST_VECTORS = 3 * WARP
@@ -17,8 +18,8 @@ LEAST_VECTORS = 3 * WARP
 
 def why_not_shifted(array: Array) -> str | None:
     """Return why the rows of *array*, along its last dimension, stay as they are."""
-    length = array.shape[-1] if array.shape else 0
-    if not isinstance(length, int):
+    length = greatest(array.shape[-1]) if array.shape else 0
+    if length is None:
         return "their length is only known at the call"
     is_short = length * array.dtype.size_bytes < LEAST_VECTORS * VECTOR_BYTES
     return "they are short" if is_short else None

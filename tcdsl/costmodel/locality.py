@@ -37,6 +37,7 @@ from tcdsl.poly.isl_utils import (
     dim_bounds,
     divisor_of,
     greatest,
+    rest_of,
 )
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Interleaved, Scop, Statement, Stride
@@ -172,7 +173,10 @@ def array_strides(array: Array) -> tuple[int, ...]:
 def stride_divisors(array: Array) -> tuple[int, ...]:
     """Return numbers that divide the strides of *array*: themselves, unless a size is open."""
     if array.strides is not None:
-        return tuple(1 if n is None else _plain(n) for n in array.strides)
+        return tuple(
+            divisor_of(n) if isinstance(n, isl.PwAff) else 1 if n is None else _plain(n)
+            for n in array.strides
+        )
     found, step = [], 1
     for extent in reversed(array.shape):
         found.append(step)
@@ -180,10 +184,28 @@ def stride_divisors(array: Array) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
+def stride_rests(array: Array, divisor: int) -> tuple[int | None, ...]:
+    """Return the strides of *array* modulo *divisor*, None where they are not known so far."""
+    if array.strides is not None:
+        return tuple(
+            None if n is None else rest_of(n.step if isinstance(n, Interleaved) else n, divisor)
+            for n in array.strides
+        )
+    found: list[int | None] = []
+    step: int | None = 1 % divisor
+    for extent in reversed(array.shape):
+        found.append(step)
+        own = rest_of(extent, divisor)
+        is_whole = 0 in (step, own)  # whatever the other one is
+        step = 0 if is_whole else None if step is None or own is None else step * own % divisor
+    return tuple(reversed(found))
+
+
 def _plain(stride: Stride) -> int:
     if isinstance(stride, Interleaved):
         return stride.step
-    return OPEN_EXTENT if stride is None else stride
+    most = None if stride is None else greatest(stride)
+    return OPEN_EXTENT if most is None else most
 
 
 def runs_of(array: Array, access: Access, index: str) -> tuple[Interleaved, ...]:

@@ -142,6 +142,7 @@ class TensorWork:
     # that have steps of a tile, which its owner waits for; 0: each block has whole tiles.
     tiles: float = 0.0
     parts: int = 0
+    narrow: int = 0  # factors without low parts: so many products of parts are left out
 
     def work(self, chip: Chip) -> Work:
         """Return the kernel's work."""
@@ -253,7 +254,7 @@ class TensorWork:
         lines += 0 if self.in_planes else 3 * self.columns
         stored = 0 if self.in_planes else 2 * self.columns * across * self.step
         return _Parts(
-            rate / SPLIT_PRODUCTS, cycles + of_column * self.columns,
+            rate / (SPLIT_PRODUCTS - self.narrow), cycles + of_column * self.columns,
             float(self.blocks) * terms * lines * self.element_bytes, stored * self.element_bytes,
         )  # fmt: skip
 

@@ -1,11 +1,12 @@
 """A class of values of an open size, which one plan serves on a GPU.
 
-    257 .. 1024, multiples of 8        264, 272, ..., 1024     K = 8 q,  33 <= q <= 128
-    257 .. 1024, none of 8             257, ..., 263, 265, ...
+    257 .. 1024 in steps of 8        264, 272, ..., 1024     K = 8 q,      33 <= q <= 128
+                                     257, 265, ..., 1017     K = 8 q + 1,  32 <= q <= 127
+    17 .. 64, none of 8              17, ..., 23, 25, ...    K
 
-Where a row's length is a multiple of a vector, so is what depends on it: strides, and the places
-at which rows begin.  Code for multiples has q for its open size (lang/ranges/open_sizes), so that
-divisors are coefficients.
+Where a row's length is known modulo a vector, so is what depends on it: strides, and the places at
+which rows begin.  Code for such values has q for its open size (lang/ranges/open_sizes), so that
+divisors are coefficients, and what remains is a number.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class SizeClass(NamedTuple):
-    """The values from *least* to *greatest* that *step* divides, and *other* does not (1: any)."""
+    """Values from *least* to *greatest* in steps of *step*, none a multiple of *other* (1: any)."""
 
     least: int
     greatest: int
@@ -22,13 +23,18 @@ class SizeClass(NamedTuple):
 
     @property
     def units(self) -> tuple[int, int]:
-        """The least and the greatest number of steps."""
-        return -(-self.least // self.step), self.greatest // self.step
+        """The least and the greatest number of whole steps."""
+        return self.least // self.step, self.greatest // self.step
+
+    @property
+    def rest(self) -> int:
+        """What all values are beyond whole steps."""
+        return self.least % self.step
 
     def condition(self, value: str) -> str:
         """Return the text of Python that says whether *value*, a text, is in the class."""
         parts = [f"{self.least} <= {value} <= {self.greatest}"]
-        parts += [f"{value} % {self.step} == 0"] if self.step > 1 else []
+        parts += [f"{value} % {self.step} == {self.rest}"] if self.step > 1 else []
         parts += [f"{value} % {self.other} != 0"] if self.other > 1 else []
         return " and ".join(parts)
 

@@ -14,7 +14,14 @@ from tcdsl.lang import comprehension as tc
 from tcdsl.lang.comprehension import Expr, Index, IndexBounds
 from tcdsl.lang.ranges.affine import Builder, instance_space
 from tcdsl.lang.types.dtypes import BOOL
-from tcdsl.poly.isl_utils import Extent, map_from_functions, plus, val, within_bounds
+from tcdsl.poly.isl_utils import (
+    Extent,
+    map_from_functions,
+    on_space,
+    plus,
+    val,
+    within_bounds,
+)
 from tcdsl.poly.scop import Access, AlignmentShift, Array, Kind, Statement
 from tcdsl.source import Span
 
@@ -85,7 +92,7 @@ def elements_in(array: Array, space: isl.Space) -> isl.Set:
     ]
     first = row_start(array.shift, variables[:-1])
     last = variables[-1]
-    end = first.add_constant_val(val(array.shift.length))
+    end = first.add(on_space(array.shift.length, space))
     return elements.intersect(last.ge_set(first)).intersect(last.lt_set(end))
 
 

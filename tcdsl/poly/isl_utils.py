@@ -127,6 +127,24 @@ def divisor_of(extent: Extent) -> int:
     return found or 1
 
 
+def rest_of(extent: Extent, divisor: int) -> int | None:
+    """Return ``extent % divisor``, None unless it is one number whatever the open sizes are."""
+    if isinstance(extent, int):
+        return extent % divisor
+    rests: set[int] = set()
+    for _, aff in extent.get_pieces():
+        factors = [
+            aff.get_coefficient_val(kind, n)
+            for kind in (isl.dim_type.param, isl.dim_type.div)
+            for n in range(aff.dim(kind))
+        ]
+        constant = aff.get_constant_val()
+        if not constant.is_int() or any(not n.mod(val(divisor)).is_zero() for n in factors):
+            return None
+        rests.add(constant.to_python() % divisor)
+    return rests.pop() if len(rests) == 1 else None
+
+
 def least(one: Extent, other: Extent) -> Extent:
     """Return the smaller of *one* and *other*."""
     if isinstance(one, int) and isinstance(other, int):

@@ -56,11 +56,11 @@ class AlignmentShift:
 
     factors: tuple[int, ...]  # one a dimension, but for the last one
     width: int
-    length: int
+    length: Extent
 
 
-# None: known only at the call.
-Stride = int | Interleaved | None
+# A function of the open sizes; None: known only at the call.
+Stride = int | Interleaved | isl.PwAff | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,6 +83,7 @@ class Array:
     shift: AlignmentShift | None = None
     memory: str = ""
     values: Values | None = None
+    is_narrow: bool = False  # of float32, with numbers of a half type alone (widening.py)
 
     @property
     def argument(self) -> str:
@@ -110,9 +111,10 @@ class Array:
         total = 1
         for extent, stride in zip(self.shape, self.strides, strict=True):
             most = greatest(extent)
-            if most is None or not isinstance(stride, int):
+            step = stride if stride is None or isinstance(stride, Interleaved) else greatest(stride)
+            if most is None or not isinstance(step, int):
                 return None
-            total += max(most - 1, 0) * stride
+            total += max(most - 1, 0) * step
         return total * self.dtype.size_bytes
 
 

@@ -3,7 +3,8 @@
     1..16   17..64    65..256             257..1024            1025..4096   ...
     1..64             65..128   129..256  257..512  513..1024  ...           of what is reduced
     1..64             65..256             257..1024            ...           of a row's length
-    4..256, in steps of 4                 260..1024, of 4      ...           of a row of float32
+    4..256 in steps of 4                  260..1024 of 4       ...           of a row of float32
+                                          257..1021 of 4, 258..1022, 259..1023    of others
 
 A kernel for a class is planned for its greatest size, and guarded for all others: the grid is from
 the call.  Other sizes have other plans: tiles, rows a block, blocks that share a sum.  At a quarter
@@ -11,8 +12,10 @@ of the greatest size a plan is still close to the best, but for sums: what block
 of a reduced range is room for all of its greatest length, and from some length on there is none.
 Below 64, and where rows are short, that is no matter.
 
-Where strides depend on a size, its values that vectors divide have classes of their own, and the
-others too.  Sizes between 1 and 200 meet four classes at most, 1 among them.
+Where strides depend on a size, its values that vectors divide have classes of their own; so have
+the others, from 257 on one for each remainder, which says where in a vector rows begin
+(rewrites/scop/alignment_shift).  Shorter rows are not shifted, and these share a class: sizes
+between 1 and 200 meet four classes at most, 1 among them.
 
 By itself a size is left open at its second value, if it is the leading one wherever it is declared:
 then no stride of an argument depends on it.  Of a size that a user leaves open the value 1 is a
@@ -28,7 +31,7 @@ from tcdsl.lang.types.head import Head, factors_of
 
 ENDS = (0, *(1 << n for n in range(4, 30, 2)), 2**31 - 1)
 REDUCED_ENDS = (0, *(1 << n for n in range(6, 30)), 2**31 - 1)
-SHORT_ROWS = (0, 64, 256)  # of what strides depend on, the values that vectors do not divide
+SHORT_ROWS = (0, 64, 256)  # of what strides depend on: whose remainders share a class
 NO_STEPS: Mapping[str, int] = {}
 VALUES_BEFORE = 1  # that are compiled by themselves, before a size is left open
 
@@ -38,19 +41,19 @@ def class_of(size: int, ends: Sequence[int] = ENDS, step: int = 1) -> SizeClass 
 
     :arg step: what vectors need it to be a multiple of.
     """
-    is_divided = size % step == 0
+    rest = size % step
     if step > 1:
         longer = ends[bisect_left(ends, SHORT_ROWS[-1]) + 1 :]
-        ends = (0, *SHORT_ROWS[2 if is_divided else 1 :], *longer)
+        ends = (0, *SHORT_ROWS[1 if rest else 2 :], *longer)
     position = bisect_left(ends, size)
     if not 0 < position < len(ends):
         return None
     least, greatest = ends[position - 1] + 1, ends[position]
     if step == 1:
         return SizeClass(least, greatest)
-    if not is_divided:
+    if rest and greatest <= SHORT_ROWS[-1]:
         return SizeClass(least, greatest, other=step)
-    return SizeClass(-(-least // step) * step, greatest // step * step, step)
+    return SizeClass(least + (rest - least) % step, greatest - (greatest - rest) % step, step)
 
 
 def classes_of(

@@ -16,6 +16,8 @@ and places follow from these coordinates.  PTX ISA, "Matrix Fragments for mma.m1
 from collections.abc import Sequence
 from dataclasses import replace
 
+import islpy as isl
+
 from tcdsl.costmodel.chip import WARP, Chip
 from tcdsl.costmodel.locality import stride_divisors
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
@@ -171,7 +173,8 @@ def why_no_box(array: Array) -> str | None:
     """Return why no copies of whole boxes bring *array*, or None."""
     if array.rank > BOX_RANK:
         return f"{array.name} has too many dimensions"
-    if any(not isinstance(n, int) for n in (*array.origin, *(array.strides or ()))):
+    is_plain = all(isinstance(n, (int, isl.PwAff)) for n in array.strides or ())
+    if not is_plain or any(not isinstance(n, int) for n in array.origin):
         return f"{array.name} has no plain strides"
     *strides, _ = (n * array.dtype.size_bytes for n in stride_divisors(array))
     if any(n <= 0 or n % BOX_BYTES for n in strides):

@@ -224,11 +224,16 @@ OTHER_USES = {
     ),
     "tc_wgmma_f32": (
         "__shared__ TC_VARIABLE(float, s, [4096], 1024); float sums[32] = {};"
-        " tc_wgmma_f32<64, 1, 32, 64, 1, 64, 32, 0>(sums, s, 0, s + 2048, 0); p[0] = (int)sums[5];"
+        " tc_wgmma_f32<64, 1, 32, 64, 1, 64, 32, 0>(sums, s, 0, s + 2048, 0);"
+        " tc_wgmma_f32<64, 1, 32, 64, 1, 64, 32, 0, 1>(sums, s, 0, s + 2048, 0);"
+        " tc_wgmma_f32<64, 1, 32, 64, 1, 64, 32, 0, 2>(sums, s, 0, s + 2048, 0);"
+        " p[0] = (int)sums[5];"
     ),
     "tc_wgmma_planes": (
         "__shared__ TC_VARIABLE(float, s, [6144], 1024); float sums[32] = {};"
-        " tc_wgmma_planes<64, 32, 64, 1, 32, 128, 1>(sums, s, 0, s + 2048, 0); p[0] = (int)sums[5];"
+        " tc_wgmma_planes<64, 32, 64, 1, 32, 128, 1>(sums, s, 0, s + 2048, 0);"
+        " tc_wgmma_planes<64, 32, 64, 1, 32, 128, 1, 2>(sums, s, 0, s + 2048, 0);"
+        " p[0] = (int)sums[5];"
     ),
     "tc_mma_of": (
         "__shared__ TC_VARIABLE(uint8_t, s, [4096], 16); int32_t sums[16] = {};"

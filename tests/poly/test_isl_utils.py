@@ -10,6 +10,7 @@ from tcdsl.poly.isl_utils import (
     isl_options,
     map_from_functions,
     points_of_box,
+    rest_of,
     within,
 )
 
@@ -75,3 +76,23 @@ def test_a_relation_from_functions_leaves_unknown_dimensions_free() -> None:
     relation = map_from_functions(space, [i.add(j), None, i], "A")
     assert relation.is_equal(isl.Map("{ S[i, j] -> A[i + j, k, i] }"))
     assert map_from_functions(space, [], "s").is_equal(isl.Map("{ S[i, j] -> s[] }"))
+
+
+@pytest.mark.parametrize(
+    ("function", "divisor", "rest"),
+    [
+        ("8 * q + 3", 8, 3), ("8 * q + 3", 4, 3), ("8 * q + 3", 16, None), ("24 * q", 8, 0),
+        ("8 * floor((q + 7) / 8)", 8, 0), ("8 * floor(q / 2) - 1", 8, 7), ("q", 8, None),
+        ("floor((8 * q + 3 + 7) / 8)", 8, None), ("q", 1, 0),
+    ],
+)  # fmt: skip
+def test_what_functions_leave_when_divided(function: str, divisor: int, rest: int | None) -> None:
+    value = isl.PwAff(f"[q] -> {{ [({function})] : 1 <= q <= 100 }}")
+    assert rest_of(value, divisor) == rest
+    assert rest_of(19, 8) == 3 and rest_of(-1, 8) == 7
+
+
+def test_pieces_of_a_function_leave_the_same_when_divided() -> None:
+    same = isl.PwAff("[q] -> { [(8 * q + 1)] : q < 5; [(16 * q + 9)] : q >= 5 }")
+    assert rest_of(same, 8) == 1
+    assert rest_of(isl.PwAff("[q] -> { [(8 * q + 1)] : q < 5; [(8 * q)] : q >= 5 }"), 8) is None

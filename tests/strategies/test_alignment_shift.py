@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tcdsl
 from tcdsl.costmodel import alignment_shift, clusters
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
 from tcdsl.strategies import contracted
 from tcdsl.testing.comparison import check
+from tcdsl.testing.random_inputs import values
 from tests.conftest import CudaUnit, arrays_for, cuda_unit_of
 
 CheckAll = Callable[..., None]
@@ -85,6 +87,12 @@ LOWER_TRIANGLE = """def f(float(M,N) x) -> (y) {
 }"""
 EVERY_THIRD = """def f(float(M,N) x) -> (y) {
     y(i) max=! x(i,j) where exists j % 3 == 0
+}"""
+POINTWISE = """def f(float(M,N) x, float(N) b) -> (float(M,N) y) {
+    y(m,n) = fmax(x(m,n) + b(n), 0)
+}"""
+PLANES = """def f(float(C,H,W) x, float(C) b) -> (y) {
+    y(c,h,w_) = x(c,h,w_) * b(c)
 }"""
 LABELS = np.array([0, 1002, 5], np.int64)
 
@@ -286,3 +294,52 @@ def test_tiled_contractions_of_odd_rows_are_right(
     monkeypatch.setattr(contracted, "MIN_WORK", 1 << 10)
     source, shapes_at, _ = TILED[name]
     check_emulated([(source, shapes_at(35))])
+
+
+# Programs and the open length of their rows; lengths of several classes by remainder.
+OPEN = {
+    "softmax": (SOFTMAX, "N", [(5, 1003), (2, 1001), (3, 515), (9, 257), (3, 1000)]),
+    "half types": (SOFTMAX.replace("float(", "bfloat16("), "N", [(9, 1003), (3, 2050), (2, 1031)]),
+    "bytes": (SUM.replace("float", "int8"), "N", [(17, 1003), (3, 1028)]),
+    "two arrays": (BACKWARD, "N", [(3, 1003), (2, 1031)]),
+    "three axes": (THREE_AXES, "N", [(3, 5, 513), (2, 3, 1001)]),
+    "two types": (OF_TWO_TYPES, "N", [(9, 1003)]),
+    "in place": (IN_PLACE, "N", [(5, 1003)]),
+    "the index as a value": (INDEX_AS_VALUE, "N", [(3, 1003)]),
+    "conditions": (CONDITION, "N", [(3, 1003)]),
+    "pointwise": (POINTWISE, "N", [(5, 1003), (9, 261), (3, 1002)]),
+    "of halves": (POINTWISE.replace("float(", "half("), "N", [(5, 1003), (9, 263)]),
+    "planes": (PLANES, "W", [(3, 5, 261), (2, 4, 1001)]),
+}
+FEW = ("pointwise", "of halves")  # elements of these arrays: threads have one each
+
+
+@pytest.mark.slow_but("softmax", "pointwise")
+@pytest.mark.parametrize("name", OPEN)
+def test_rows_of_an_open_length(name: str) -> None:
+    """One kernel for lengths that are the same modulo a vector, moved in vectors."""
+    source, opened, shapes = OPEN[name]
+    f = tcdsl.define(source).f
+    for shape in shapes:
+        sizes = dict(zip(f.comprehension.tensors["x"].dims, shape, strict=True))
+        inputs = [
+            values(tensor.dtype, tuple(sizes[d] for d in tensor.dims), "real", seed)
+            for seed, tensor in enumerate(f.comprehension.tensors[n] for n in f._head.inputs)
+        ]
+        options = Options(dynamic_sizes=(opened,))
+        exe = f.compile(*inputs, target="emulate", options=options)
+        assert opened in exe.opened
+        check(f, *inputs, targets=("emulate",), options=options)
+        if name not in ("conditions", "in place", *FEW):
+            rest = sizes[opened] % (16 // f.comprehension.tensors["x"].dtype.size_bytes)
+            assert ("x" in shifted(exe.source)) == (rest > 0)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_pointwise_rows_of_an_open_length_are_moved_in_vectors(name: str) -> None:
+    source, opened, _ = OPEN[name]
+    f = tcdsl.define(source).f
+    tensors = [f.comprehension.tensors[n] for n in f._head.inputs]
+    specs = [tcdsl.spec((4099, 1003)[-t.rank :], t.dtype.name) for t in tensors]
+    exe = f.compile(*specs, target="emulate", options=Options(dynamic_sizes=(opened,)))
+    assert shifted(exe.source) == {"x", "y"}

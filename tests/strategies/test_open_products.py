@@ -121,6 +121,14 @@ def test_a_map_of_rows_of_an_open_length_has_the_strides_of_the_call() -> None:
     assert map_.at([33]) == TensorMap("float16", (264, 6, 5), (528, 3168), (64, 8, 1))
 
 
+def test_rows_of_an_odd_open_length_begin_at_the_next_16_bytes() -> None:
+    length = (Count(1, 3, ((8, 0),)),)  # 8 q + 3, in rows of 8 q + 8
+    most = (1019, 6, 5), (2048, 12288), (64, 8, 1)
+    others = (Count(1, 6, ()),), (Count(1, 5, ()),)
+    map_ = TensorMap("float16", *most, (length, *others), element=2)
+    assert map_.at([33]) == TensorMap("float16", (267, 6, 5), (544, 3264), (64, 8, 1))
+
+
 @pytest.mark.slow_but(
     "def f(half(K,M) A, half(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }-shapes0-rows of A"
 )

@@ -70,14 +70,18 @@ class SizeTexts:
     def strides(self, array: Array) -> list[int | Code | Interleaved]:
         """Return the strides of *array* in elements, outermost first."""
         if array.strides is not None:
-            return [
-                Name(self.name((array.name, dim))) if stride is None else stride
-                for dim, stride in enumerate(array.strides)
-            ]
+            return [self._stride(array, dim) for dim in range(array.rank)]
         strides: list[int | Code | Interleaved] = []
         for dim in range(array.rank):
             strides.append(self._product(array.shape[dim + 1 :]))
         return strides
+
+    def _stride(self, array: Array, dim: int) -> int | Code | Interleaved:
+        assert array.strides is not None
+        stride = array.strides[dim]
+        if stride is None:
+            return Name(self.name((array.name, dim)))
+        return stride if isinstance(stride, (int, Interleaved)) else self.extent(stride)
 
     def elements(self, array: Array) -> int | Code:
         """Return the number of elements of *array*; an open one is at least 0."""

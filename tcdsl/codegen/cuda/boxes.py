@@ -16,6 +16,8 @@ Of a tile whose lines are digits of one number (poly/bulk_copies.py) there is a 
 from collections.abc import Sequence
 from math import prod
 
+import islpy as isl
+
 from tcdsl.codegen.ast import loop_ast
 from tcdsl.codegen.ast.build import (
     ZERO,
@@ -69,7 +71,9 @@ def tensor_map(scop: Scop, copy: Statement, sizes: Sequence[str], parts: int = 1
     box = (*box[:lines], box[lines] // parts, *box[lines + 1 : -1], LINE_BYTES // element)
     dtype, counts = _type_of(scop, copy), _counts(array.shape[::-1], sizes)
     has_open_rows = any(not isinstance(extent, int) for extent in array.shape[1:])
-    assert not has_open_rows or array.strides is None, "why_no_box"
+    # Of an open length are rows that lie together, or are the copies of rewrites/scop/repacking.
+    is_known = array.strides is None or any(isinstance(s, isl.PwAff) for s in array.strides)
+    assert not has_open_rows or is_known, "why_no_box"
     own = element if has_open_rows else 0
     return TensorMap(dtype, most[::-1], strides[::-1], box[::-1], counts, element=own)
 

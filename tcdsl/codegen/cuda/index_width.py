@@ -45,4 +45,5 @@ def _span(extent: int, stride: Stride) -> int:
         # As it is computed: all steps as if there was one run, and what that is off by.
         off = runs * abs(stride.outer - stride.run * stride.step)
         return max(runs * abs(stride.outer) + within, (extent - 1) * abs(stride.step) + off)
-    return (extent - 1) * abs(stride or 0)
+    most = None if stride is None else greatest(stride)
+    return (extent - 1) * abs(most or 0)

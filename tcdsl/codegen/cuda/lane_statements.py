@@ -30,6 +30,26 @@ def is_pure(printer: CudaStatementPrinter) -> bool:
     return True
 
 
+def is_near(printer: CudaStatementPrinter) -> bool:
+    """Return whether a lane that is not there may do what the nearest does that is.
+
+    It stores a lane of a vector, of which missing ones are not stored, and reads registers and
+    elements of memory, which are there for any lane that is.
+    """
+    statement, vectors = printer.statement, printer.vectors
+    if statement.kind is not Kind.ASSIGN or vectors is None or statement.conditions:
+        return False
+    for position, access in enumerate((*statement.writes, *statement.reads)):
+        if position in vectors.names:
+            continue
+        if position < len(statement.writes) or not access.is_exact:
+            return False
+        is_elsewhere = access.array in printer.context.placements
+        if is_elsewhere and not is_private(access.array, printer.context.placements):
+            return False
+    return True
+
+
 def copied_vector(printer: CudaStatementPrinter) -> str:
     """Return the vector of which this copies each lane as it is, "" if it does not."""
     statement, vectors = printer.statement, printer.vectors

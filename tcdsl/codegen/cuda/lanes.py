@@ -21,12 +21,14 @@ from tcdsl.codegen.ast.build import (
     address,
     binary,
     both,
+    call,
     chain,
     choice,
     code,
     index,
     number,
     paren,
+    substituted,
 )
 from tcdsl.codegen.ast.nodes import (
     Code,
@@ -52,7 +54,7 @@ from tcdsl.codegen.cuda.folds import is_block_collective
 from tcdsl.codegen.cuda.kernel import KernelText, UnrolledLoop
 from tcdsl.codegen.cuda.lane_accesses import vectors_of
 from tcdsl.codegen.cuda.lane_moves import LaneMoves
-from tcdsl.codegen.cuda.lane_statements import copied_vector, fold_of_lanes, is_pure
+from tcdsl.codegen.cuda.lane_statements import copied_vector, fold_of_lanes, is_near, is_pure
 from tcdsl.codegen.cuda.lane_vectors import (
     Conditions,
     Lanes,
@@ -235,10 +237,36 @@ class LanesPrinter:
         n_declared = len(self.text.declared)
         body = self.text.locals_in([loop.name, *unopened_loops(node.body)])
         where, own = lanes.guard(node.variable), self.text.declared[n_declared:]
-        for leaf, which in zip(leaves, vectors, strict=True):
+        pairs = list(zip(leaves, vectors, strict=True))
+        printers = [self.text.printer(*pair) for pair in pairs]
+        are_pure = where is None or all(map(is_pure, printers))
+        if not are_pure and all(map(is_near, printers)):
+            body += [self._nearest(leaf, active, which, lanes) for leaf, which in pairs]
+            del self.text.declared[n_declared:]
+            loop_ = for_each(node.variable, loop.extent or 0, body)
+            return If(binary(lanes.ends[0], "<=", lanes.ends[1]), (loop_,))
+        for leaf, which in pairs:
             body.append(self._lane(leaf, active, which, where, loop, own))
         del self.text.declared[n_declared:]
         return for_each(node.variable, loop.extent or 0, body)
+
+    def _nearest(
+        self, leaf: loop_ast.Leaf, active: Sequence[Code], vectors: Vectors, lanes: Lanes
+    ) -> Node:
+        """Return *leaf* for one lane, of those that are not there what the nearest does.
+
+        A branch for each lane would keep its loads from starting with those of the others.
+        """
+        first, last = lanes.ends
+        near = call("tc_imin", call("tc_imax", Name(vectors.variable), first), last)
+
+        def moved(indices: tuple[Code, ...]) -> tuple[Code, ...]:
+            return tuple(substituted(at, {vectors.variable: near}) for at in indices)
+
+        placed = self.text.printer(leaf).context.placements
+        local = {key: at if key[0] in placed else moved(at) for key, at in leaf.local.items()}
+        nearest = replace(leaf, iterators=moved(leaf.iterators), local=local)
+        return self.leaves.leaf(nearest, active, vectors)
 
     def _at_once(
         self,

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from itertools import accumulate
 
+import islpy as isl
+
 from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.size_texts import SizeTexts
 from tcdsl.codegen.cuda.counts import SCRATCH_ALIGNMENT, Room
@@ -131,7 +133,10 @@ class PlanText:
 
     def _room(self, name: str) -> Room:
         array = self.scop.arrays[name]
-        extents = tuple(extent_counts(extent, self.sizes.open_sizes) for extent in array.shape)
+        taken = array.shape
+        if array.strides is not None and isinstance(array.strides[0], (int, isl.PwAff)):
+            taken = (array.shape[0], array.strides[0])  # rows with gaps, the outermost first
+        extents = tuple(extent_counts(extent, self.sizes.open_sizes) for extent in taken)
         element_bytes = array.dtype.size_bytes
         return Room(self.offsets[name], self._bytes(name), element_bytes, extents)
 

@@ -139,6 +139,9 @@ def product(printer: CudaStatementPrinter, node: loop_ast.AstNode, fragment: Fra
         function, sizes[1] = "tc_wgmma_f32", fragment.groups
         if any(is_planes(read.array) for read in statement.reads):
             function, sizes = "tc_wgmma_planes", [sizes[0], *sizes[2:]]
+        narrow = [printer.scop.arrays[read.array].is_narrow for read in (rows, columns)]
+        if any(narrow):  # the factors with low parts: of rows 1, of columns 2
+            sizes.append(sum(part for part, own in zip((1, 2), narrow, strict=True) if not own))
     elif types[0].is_half:
         sizes.insert(0, int(types[0] == BFLOAT16))
     else:

@@ -7,7 +7,7 @@ before it differs (``device/cuda``, ``emulator/emulate.h``), and who launches it
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
-from itertools import accumulate, islice
+from itertools import accumulate
 from math import prod
 from operator import mul
 from typing import Any
@@ -32,6 +32,7 @@ NOWHERE: Mapping[int, int] = {}
 # Where kernels take tickets (schedule/stitching) they are the workspace's first bytes: zero
 # before the first launch, and after every one.
 TICKETS_BYTES = 32 << 10
+ROW_BYTES = 16  # of which strides of what copies of boxes read are multiples
 
 
 class ParameterKind(StrEnum):
@@ -62,7 +63,8 @@ class TensorMap:
     Lines of a box have 128 bytes, of which vectors of 16 change places (the swizzle of 128 bytes).
     With *corners*, lower and upper, a copy is of rows of pixels (im2col): of *box*, neighbours of a
     pixel and pixels, each along a dimension a *step* after the one before.  Where rows have an open
-    length, strides are those of rows that lie together, of so many bytes an *element*.
+    length, of so many bytes an *element*, they begin at the next multiple of 16 bytes after one
+    another, and what is around them lies together.
     """
 
     dtype: str  # a type's name, or TFLOAT32
@@ -82,8 +84,8 @@ class TensorMap:
 
     def of_sizes(self, sizes: tuple[int, ...]) -> "TensorMap":
         """Return the map of an array of these *sizes*."""
-        rows = accumulate(sizes[:-1], mul, initial=self.element)
-        strides = tuple(islice(rows, 1, None)) if self.element else self.strides
+        row = -(-sizes[0] * self.element // ROW_BYTES) * ROW_BYTES
+        strides = (*accumulate(sizes[1:-1], mul, initial=row),) if self.element else self.strides
         return replace(self, sizes=sizes, strides=strides, counts=(), element=0)
 
     def to_json(self) -> list[Any]:

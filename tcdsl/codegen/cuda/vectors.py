@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import islpy as isl
 
 from tcdsl.codegen.cuda.copies import copy_of, is_whole
-from tcdsl.costmodel.locality import access_stride, array_strides, runs_of, stride_divisors
+from tcdsl.costmodel.locality import access_stride, array_strides, runs_of, stride_rests
 from tcdsl.lang.comprehension import Binary, Call, Expr, walk
 from tcdsl.poly.accesses import builder_of, evaluated, guarded_loads, row_start
 from tcdsl.poly.isl_utils import constant_bounds, val
@@ -112,7 +112,7 @@ def _is_vector(
     lane = loop.coordinates[statement.name]
     if not access.is_exact or width * array.dtype.size_bytes not in WIDTHS_BYTES:
         return False
-    if lane.position < 0 or (array.strides is not None and None in array.strides):
+    if lane.position < 0 or any(stride is None for stride in array.strides or ()):
         return False
     index = statement.indices[lane.position]
     has_digits = placement is None and _divides(access)
@@ -173,17 +173,14 @@ def address_of(
 ) -> isl.PwAff | None:
     """Return the element's distance from the array's pointer, in elements.
 
-    :arg width: of which strides that are known at the call alone must be multiples; the distance is
-        one modulo that, for the least that they are multiples of stands for them.  0: None then.
+    :arg width: modulo which strides that are functions of open sizes must be known; the distance is
+        one modulo that, for those at the greatest sizes stand for them.  0: None then.
     """
-    inner = array.shape[1:] if array.strides is None else ()
     if any(not isinstance(x, int) for x in array.origin):
         return None
     strides = array_strides(array)
-    if any(not isinstance(x, int) for x in inner):
-        strides = stride_divisors(array)
-        if not width or any(s % width for s in _open_strides(array, strides)):
-            return None
+    if _has_open_strides(array) and not (width and _are_known(array, strides, width)):
+        return None
     builder = builder_of(statement.indices, statement.name, scop.sizes)
     total: isl.PwAff | None = None
     row: list[isl.PwAff] = []
@@ -206,10 +203,16 @@ def address_of(
     return total
 
 
-def _open_strides(array: Array, divisors: Sequence[int]) -> list[int]:
-    """Return what the strides of *array* are multiples of that depend on an open extent."""
-    is_open = [not isinstance(extent, int) for extent in array.shape]
-    return [own for dim, own in enumerate(divisors) if any(is_open[dim + 1 :])]
+def _are_known(array: Array, most: Sequence[int], width: int) -> bool:
+    """Return whether the strides of *array* are those at the greatest sizes, modulo *width*."""
+    return stride_rests(array, width) == tuple(stride % width for stride in most)
+
+
+def _has_open_strides(array: Array) -> bool:
+    """Return whether strides of *array* are functions of open sizes."""
+    if array.strides is not None:
+        return any(isinstance(stride, isl.PwAff) for stride in array.strides)
+    return any(not isinstance(extent, int) for extent in array.shape[1:])
 
 
 def _address_in_tile(

@@ -7,11 +7,13 @@ The functions are ``[M] -> { [(...)] }``: the open sizes are isl's parameters, a
 nowhere; the others are constants.  So one comprehension has one meaning for all the open values,
 those that meet its preconditions.
 
-A size that is left open for multiples of a number is that number times a parameter:
+A size that is left open for values in steps of a number is that number times a parameter, and what
+all of them are beyond that:
 
-    K = 8 q from 264 to 1024  --->   k in [0, 8 q);  A: (7, 8 q);  context { 33 <= q <= 128 }
+    K = 8 q from 264 to 1024      --->   k in [0, 8 q);  A: (7, 8 q);  context { 33 <= q <= 128 }
+    K = 8 q + 1 from 257 to 1017  --->   k in [0, 8 q + 1);  ...       context { 32 <= q <= 127 }
 
-so that strides, and where rows begin, are multiples of 8 by their form.
+so that strides are known modulo 8 by their form, and with them where rows begin.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,7 +24,7 @@ import islpy as isl
 from tcdsl.lang.comprehension import Binary, Comprehension, Const, Expr, Size, Specialisation
 from tcdsl.lang.ranges.affine import Builder, constant_value
 from tcdsl.lang.ranges.size_functions import set_to_expr, to_expr
-from tcdsl.lang.rewrite import substitute_sizes, substituted
+from tcdsl.lang.rewrite import plus, substitute_sizes, substituted
 from tcdsl.lang.size_class import Bounds
 from tcdsl.records import dataclass
 
@@ -78,7 +80,8 @@ def leave_open(
     for name, each in bounds.items():
         if each.step > 1:
             size = Size(names[name])
-            renamed[name] = Binary("*", Const(each.step, size.dtype), size, size.dtype)
+            steps = Binary("*", Const(each.step, size.dtype), size, size.dtype)
+            renamed[name] = plus(steps, Const(each.rest, size.dtype)) if each.rest else steps
     opener = _Opener(c, given, renamed, {names[name]: each for name, each in bounds.items()})
     special = OpenSpecialisation(
         given,

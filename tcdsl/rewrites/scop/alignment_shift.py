@@ -10,7 +10,8 @@
 
 5 i - m(i) is a multiple of 4, so that neighbours w, 4 of them from a multiple of 4 on, are a vector
 of memory, whatever the length of a row.  The price is a row's first and last vector, which are
-whole for some rows only.
+whole for some rows only.  Of an open length its remainder is known (4 q + 1): m is the same for all
+lengths of a class (lang/size_class).
 
 All accesses to a row are shifted by its own m: those of an argument's strides, and those of
 temporaries of its shape, which are as dense as before.  What else a statement does with j, it does
@@ -35,12 +36,20 @@ import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, walk
 from tcdsl.lang.ranges.affine import Builder
+from tcdsl.lang.ranges.open_sizes import is_same_extent, times
 from tcdsl.lang.rewrite import minus as minus_expr
 from tcdsl.lang.rewrite import plus as plus_expr
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.accesses import access, builder_of, evaluated, guarded_reads
-from tcdsl.poly.isl_utils import is_unbounded, map_from_functions
+from tcdsl.poly.isl_utils import (
+    Extent,
+    is_unbounded,
+    map_from_functions,
+    plus,
+    rest_of,
+    whole_tiles,
+)
 from tcdsl.poly.scop import Access, AlignmentShift, Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
 
@@ -59,16 +68,22 @@ class Rows:
 def shifted(scop: Scop, why_not: WhyNot, vector_bytes: int, apart: Collection[str] = ()) -> Scop:
     """Return *scop* with those rows shifted that reductions read and *why_not* has nothing against.
 
+    Of an open length those too that nothing reduces: such rows are no one index with what is around
+    them (costmodel/flattening), which has vectors without a shift.
+
     :arg vector_bytes: that an access moves at most.
     :arg apart: statements that have no rows to be shifted: they read arguments as they are.
     """
     if is_unbounded(scop.context):
-        return scop  # the length of a row must be a number
+        return scop  # the length of a row must be known modulo a vector
     for statement in scop.statements:
         for read in statement.reads if statement.name not in apart else ():
             index = _row_index(read)
             array = scop.arrays[read.array]
-            if index not in statement.reduced or array.storage is not Storage.ARGUMENT:
+            is_open = bool(array.shape) and not isinstance(array.shape[-1], int)
+            if index not in statement.reduced and not (is_open and index in statement.left):
+                continue
+            if array.storage is not Storage.ARGUMENT:
                 continue
             if array.shift is not None or why_not(array) is not None:
                 continue
@@ -84,24 +99,27 @@ def unaligned(array: Array, width: int) -> tuple[int, ...] | None:
     None where its last dimension has no neighbours in memory, or all rows begin at vectors.
     """
     strides = _strides(array)
-    if strides is None or len(strides) < 2 or strides[-1] != 1:
+    if strides is None or len(strides) < 2:
         return None
-    factors = tuple(stride % width for stride in strides[:-1])
-    return factors if any(factors) else None
+    if not isinstance(strides[-1], int) or strides[-1] != 1:
+        return None
+    rests = [rest_of(stride, width) for stride in strides[:-1]]
+    factors = tuple(rest for rest in rests if rest is not None)
+    return factors if any(factors) and len(factors) == len(rests) else None
 
 
-def _strides(array: Array) -> tuple[int, ...] | None:
-    """Return the strides of *array*, None where they or its rows are not plain numbers."""
-    numbers = [x for x in (*array.shape[1:], *array.origin) if isinstance(x, int)]
-    if len(numbers) < 2 * array.rank - 1 or any(array.origin):
+def _strides(array: Array) -> tuple[Extent, ...] | None:
+    """Return the strides of *array*, functions of one open size at most, None if they are none."""
+    if any(not isinstance(x, int) or x for x in array.origin):
         return None
     if array.strides is not None:
-        known = tuple(stride for stride in array.strides if isinstance(stride, int))
+        known = tuple(s for s in array.strides if isinstance(s, (int, isl.PwAff)))
         return known if len(known) == array.rank else None
-    found, step = [1], 1
-    for extent in reversed(numbers[: array.rank - 1]):
-        step *= extent
-        found.append(step)
+    found: list[Extent] = [1]
+    for extent in reversed(array.shape[1:]):
+        if not isinstance(found[-1], int) and not isinstance(extent, int):
+            return None
+        found.append(times(extent, found[-1]))
     return tuple(reversed(found))
 
 
@@ -191,8 +209,12 @@ class _Closure:
         """Return the factors of *array*, None if not shifted: temporaries follow arguments."""
         if array.storage is Storage.ARGUMENT:
             return unaligned(array, width)
-        like = {f for n, f in self.factors.items() if self.scop.arrays[n].shape == array.shape}
+        like = {f for n, f in self.factors.items() if self._is_alike(array, self.scop.arrays[n])}
         return like.pop() if len(like) == 1 and array.strides is None else None
+
+    @staticmethod
+    def _is_alike(one: Array, other: Array) -> bool:
+        return one.rank == other.rank and all(map(is_same_extent, one.shape, other.shape))
 
     def _have_one_offset(self, statement: Statement, width: int) -> bool:
         """Return whether all shifted rows of *statement* are at the same offset in vectors."""
@@ -233,8 +255,7 @@ def _apply(scop: Scop, rows: Rows) -> Scop:
     for name, factors in rows.factors.items():
         array = arrays[name]
         *outer, length = array.shape
-        assert isinstance(length, int)
-        shape = (*outer, -(-(length + rows.width - 1) // rows.width) * rows.width)
+        shape = (*outer, whole_tiles(plus(length, rows.width - 1), rows.width))
         if array.storage is not Storage.ARGUMENT:
             names[name] = name
             arrays[name] = replace(array, shape=shape)

@@ -197,7 +197,7 @@ def _tile(scop: Scop, array: Array, iterations: isl.Set, sizes: Sequence[int], n
     bounds = [dim_bounds(iterations, dim, scop.context) for dim in range(n_outer)]
     origin = (*(low for low, _ in bounds), *(0 for _ in sizes))
     shape = (*(minus(end, low) for low, end in bounds), *sizes)
-    return Array(name, array.dtype, origin, shape, Storage.SCRATCH)
+    return Array(name, array.dtype, origin, shape, Storage.SCRATCH, is_narrow=array.is_narrow)
 
 
 def _without(array: Array, dims: Collection[int]) -> Array:

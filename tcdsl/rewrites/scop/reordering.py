@@ -47,7 +47,7 @@ def reordered(scop: Scop, name: str, array: str, last: int) -> Scop:
     order = [*(dim for dim in range(source.rank) if dim != last), last]
     own = Array(
         f"{array}{ORDERED}{last}", source.dtype, tuple(source.origin[d] for d in order),
-        tuple(source.shape[d] for d in order), Storage.SCRATCH,
+        tuple(source.shape[d] for d in order), Storage.SCRATCH, is_narrow=source.is_narrow,
     )  # fmt: skip
     wide = replace(scop, arrays={**scop.arrays, own.name: own})
     reader = _reading(wide, statement, array, own, order)

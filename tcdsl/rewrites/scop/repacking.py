@@ -3,7 +3,7 @@
     C(m,n) +=! A(m,k) * B(k,n)        rows of 3001 and 1555 elements of two bytes
         --->
     A.packed(m,k) = A(m,k)            rows of 3001 elements, 3008 apart
-    B.packed(k,n) = B(k,n)            rows of 1555, 1560 apart
+    B.packed(k,n) = B(k,n)            rows of 1555, 1560 apart; of N, an open size, 8 ceil(N / 8)
     C(m,n) +=! A.packed(m,k) * B.packed(k,n)
 
 Copies of boxes want strides that are multiples of 16 bytes; nothing else of what is read changes.
@@ -16,14 +16,13 @@ doi:10.1145/1356052.1356053.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
 from math import prod
-from operator import mul
 
-from tcdsl.costmodel.locality import array_strides
+from tcdsl.costmodel.locality import stride_divisors
 from tcdsl.lang.comprehension import Index
+from tcdsl.lang.ranges.open_sizes import is_same_extent, times
 from tcdsl.lang.types.dtypes import DType
-from tcdsl.poly.isl_utils import points_of_box
+from tcdsl.poly.isl_utils import Extent, dim_bounds, greatest, points_of_box, whole_tiles
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
 from tcdsl.rewrites.scop.caching import Buffer, cache_read, why_not_cached
 
@@ -46,9 +45,12 @@ def why_not_repacked(scop: Scop, statement: Statement) -> str | None:
 def why_not_worth_copies(scop: Scop, statement: Statement, names: Sequence[str]) -> str | None:
     """Return why the operands *names* of *statement* are not copied first, or None."""
     arrays = [scop.arrays[name] for name in names]
-    is_open = points_of_box(statement.domain) is None
-    if is_open or any(len(_shape(array)) < array.rank for array in arrays):
-        return "its sizes are open"
+    if points_of_box(statement.domain) is None:
+        return "its sizes have no greatest values"
+    if any(wide_strides(array.shape, array.dtype) is None for array in arrays):
+        return "its strides are products of open sizes"
+    if not all(_reads_all(statement, array) for array in arrays):
+        return "it reads a part of rows of an open length"
     if any(has_few_uses(statement, array) for array in arrays):
         return "its operands' elements are used a few times"
     reasons = (why_not_cached(scop, name, {statement.name: ()}) for name in names)
@@ -57,10 +59,8 @@ def why_not_worth_copies(scop: Scop, statement: Statement, names: Sequence[str])
 
 def has_few_uses(statement: Statement, array: Array) -> bool:
     """Return whether *statement* is known to use each element of *array* a few times."""
-    instances, shape = points_of_box(statement.domain), _shape(array)
-    if instances is None or len(shape) < array.rank:
-        return False
-    return instances < LEAST_USES * prod(shape)
+    instances, shape = points_of_box(statement.domain), _most(array)
+    return instances is not None and instances < LEAST_USES * prod(shape)
 
 
 def repacked(scop: Scop, name: str) -> Scop:
@@ -68,9 +68,10 @@ def repacked(scop: Scop, name: str) -> Scop:
     assert why_not_repacked(scop, scop.by_name[name]) is None
     for array in list(_odd_operands(scop, scop.by_name[name])):
         cached = cache_read(scop, array, {name: ()}, Buffer(f"{array}.packed{name}"))
-        tile = cached.scop.arrays[cached.array]
-        strides = wide_strides(_shape(tile), tile.dtype)
-        arrays = {**cached.scop.arrays, tile.name: replace(tile, strides=strides)}
+        source, tile = scop.arrays[array], cached.scop.arrays[cached.array]
+        shape = source.shape if _is_open(source) else tile.shape
+        own = replace(tile, shape=shape, strides=wide_strides(shape, tile.dtype))
+        arrays = {**cached.scop.arrays, tile.name: own}
         scop = replace(cached.scop, arrays=arrays)
     return scop
 
@@ -79,23 +80,50 @@ def _odd_operands(scop: Scop, statement: Statement) -> Iterator[str]:
     """Yield the arguments that *statement* reads whose rows begin anywhere."""
     for name in dict.fromkeys(read.array for read in statement.reads):
         array = scop.arrays[name]
-        is_plain = all(isinstance(n, int) for n in (*array.shape, *(array.strides or ())))
+        is_plain = all(isinstance(n, int) for n in array.strides or ())
         if not is_plain or not array.is_input or array.rank < 2 or array.shift is not None:
             continue
-        *strides, last = array_strides(array)
+        *strides, last = stride_divisors(array)
         if last == 1 and any(n * array.dtype.size_bytes % ROW_BYTES for n in strides):
             yield name
 
 
-def _shape(array: Array) -> list[int]:
-    return [extent for extent in array.shape if isinstance(extent, int)]
+def _is_open(array: Array) -> bool:
+    return any(not isinstance(extent, int) for extent in array.shape)
 
 
-def wide_strides(shape: Sequence[int], dtype: DType) -> tuple[int, ...]:
-    """Return the strides of an array of *shape* whose rows are whole multiples of 16 bytes."""
+def _most(array: Array) -> list[int]:
+    """Return the greatest extents of *array*, as far as there are any."""
+    return [most for most in map(greatest, array.shape) if most is not None]
+
+
+def _reads_all(statement: Statement, array: Array) -> bool:
+    """Return whether *statement* reads all of *array*, or numbers say what."""
+    if not _is_open(array):
+        return True
+    if any(not isinstance(low, int) or low for low in array.origin):
+        return False
+    ends = {index: dim_bounds(statement.domain, dim, statement.domain.params())
+            for dim, index in enumerate(statement.indices)}  # fmt: skip
+    return all(
+        isinstance(at, Index) and ends[at.name][0] == 0 and is_same_extent(ends[at.name][1], extent)
+        for read in statement.reads
+        if read.array == array.name
+        for at, extent in zip(read.subscripts, array.shape, strict=True)
+    )
+
+
+def wide_strides(shape: Sequence[Extent], dtype: DType) -> tuple[Extent, ...] | None:
+    """Return the strides of an array of *shape* whose rows are whole multiples of 16 bytes.
+
+    None: they are no affine functions of open sizes.
+    """
     *outer, last = shape
-    if not outer:
-        return (1,)
-    unit = ROW_BYTES // dtype.size_bytes
-    row = -(-last // unit) * unit
-    return (*reversed([*accumulate(reversed(outer[1:]), mul, initial=row)]), 1)
+    strides: list[Extent] = [1]
+    if outer:
+        strides.append(whole_tiles(last, ROW_BYTES // dtype.size_bytes))
+    for extent in reversed(outer[1:]):
+        if not isinstance(extent, int) and not isinstance(strides[-1], int):
+            return None
+        strides.append(times(extent, strides[-1]))
+    return tuple(reversed(strides))

@@ -3,14 +3,18 @@
     C(m,n) +=! A(m,k) * float32(B(k,n))        A of float32, B of bfloat16
         --->
     B.wide(k,n) = float32(B(k,n))
-    C(m,n) +=! A(m,k) * B.wide(k,n)            both of float32: three products of tf32
+    C(m,n) +=! A(m,k) * B.wide(k,n)            both of float32: two products of tf32
 
 Tensor cores multiply factors of one type; without the copy such a product, as derivatives of
 layers of half types have, runs on fused multiply-adds.  The conversion is exact.  An element is
-used many times, and converted once.
+used many times, and converted once.  Numbers of half types have 11 bits at most, as those of tf32
+have: the copy is *narrow*, its elements have no low parts, and of the three products of parts there
+are two (codegen/device/cuda/wgmma_f32).
 
 Legal iff the copy is (``factor_copies``).
 """
+
+from dataclasses import replace
 
 from tcdsl.lang.comprehension import Binary, Operator
 from tcdsl.lang.types.dtypes import FLOAT32
@@ -38,7 +42,9 @@ def widened(scop: Scop, name: str) -> Scop:
     narrow = _narrow(scop.by_name[name])
     assert narrow is not None
     array = narrow.load.tensor
-    return in_copy(scop, array, [name], f"{array}.wide{name}", FLOAT32)
+    copy = f"{array}.wide{name}"
+    done = in_copy(scop, array, [name], copy, FLOAT32)
+    return replace(done, arrays={**done.arrays, copy: replace(done.arrays[copy], is_narrow=True)})
 
 
 def _narrow(statement: Statement) -> Factor | None:

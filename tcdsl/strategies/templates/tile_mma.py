@@ -309,6 +309,7 @@ def _work(problem: Problem, config: TensorConfig) -> Work:
         held=_held_operand(problem) if config.in_registers else None,
         tiles=0.0 if shares is None else max(1.0, shares.each / shares.steps),
         parts=0 if shares is None else shares.parts, odd=odd_lines(problem),
+        narrow=sum(array.is_narrow for array in operands),
     ).work(problem.gpu)  # fmt: skip
 
 

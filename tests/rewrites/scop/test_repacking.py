@@ -3,11 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
+import islpy as isl
 import pytest
 
+import tcdsl
+from tcdsl.lang.types.dtypes import FLOAT16
 from tcdsl.plan.rewrites import REWRITES
+from tcdsl.poly.isl_utils import greatest, rest_of
 from tcdsl.poly.scop import Kind, Scop
-from tcdsl.rewrites.scop.repacking import repacked, why_not_repacked
+from tcdsl.rewrites.scop.repacking import repacked, why_not_repacked, wide_strides
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
 
@@ -72,3 +76,44 @@ def test_only_odd_rows_are_copied(lower: Lower) -> None:
     assert done.arrays[copy.write.array].strides == (264, 1)
     assert {read.array for read in done.by_name[name].reads} == {"A", copy.write.array}
     assert copy.reads[0].array == "B" and why_not_repacked(done, done.by_name[name]) is not None
+
+
+# Products, which size is open, and what else there is; lengths of several classes.
+OPEN = {
+    "terms": (NT, "K", {"M": 72, "N": 136}, (261, 303, 67)),
+    "columns": (NN, "N", {"M": 72, "K": 264}, (261, 257, 1003)),
+    "rows": (NN, "K", {"M": 72, "N": 131}, (261, 67)),
+    "batches": (BATCHES, "K", {"B": 2, "M": 67, "N": 69}, (261, 75)),
+}
+
+
+@pytest.mark.slow_but("terms")
+@pytest.mark.parametrize("name", OPEN)
+def test_rows_of_an_open_length(name: str, monkeypatch: Any) -> None:
+    """The strides of a copy are functions of the length, and tensor maps have those of the call."""
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
+    monkeypatch.setattr("tcdsl.plan.search.WORTH", 1e9)
+    own = tuple(one for one in REWRITES if one.apply is repacked)
+    monkeypatch.setattr("tcdsl.plan.search.REWRITES", own)
+    monkeypatch.setattr("tcdsl.rewrites.scop.repacking.LEAST_USES", 1)
+    source, opened, others, lengths = OPEN[name]
+    f, options = tcdsl.define(source).f, tcdsl.Options(dynamic_sizes=(opened,))
+    tensors = f.comprehension.tensors
+    for length in lengths:
+        sizes = {**others, opened: length}
+        shapes = [[sizes[str(d)] for d in tensors[n].dims] for n in f._head.inputs]
+        inputs = [values(FLOAT16, tuple(s), "real", n) for n, s in enumerate(shapes)]
+        exe = f.compile(*inputs, target="emulate", options=options)
+        assert exe.opened == (opened,) and "_packed" in exe.source
+        assert "tc_copy_box" in exe.source
+        check(f, *inputs, targets=("emulate",), options=options)
+
+
+def test_strides_of_rows_of_an_open_length() -> None:
+    n = isl.PwAff("[q] -> { [(8 * q + 3)] : 32 <= q <= 127 }")
+    strides = wide_strides((5, 7, n), FLOAT16)
+    assert strides is not None and strides[-1] == 1
+    assert [rest_of(stride, 8) for stride in strides[:-1]] == [0, 0]
+    assert greatest(strides[1]) == 1024 and greatest(strides[0]) == 7 * 1024
+    assert wide_strides((5, n, n), FLOAT16) is None
+    assert wide_strides((n, 5, 131), FLOAT16) == (680, 136, 1)

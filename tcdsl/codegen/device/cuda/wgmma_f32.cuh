@@ -5,6 +5,9 @@
  *                       the instruction reads 11
  *     x y ~ low_x high_y + high_x low_y + high_x high_y
  *
+ * A factor whose numbers are of a half type (bits LOW: 1, rows have low parts; 2, columns have) is
+ * its high part, and one of the three products is 0.
+ *
  * What is left out is at most 2^-22 |x y|, and each low loses at most 2^-23 of its factor.  Tensor
  * cores add up with less than float32 has, and truncate: so 32 terms alone are added there, from 0,
  * and their sum by a plain addition (it is "promoted").
@@ -148,7 +151,7 @@ template <int N, int THREADS, bool IS_B> struct tc_share_f32 {
   }
 
   /* Its parts; returns the size of the least factor. */
-  __device__ __forceinline__ uint32_t store(tc_parts<N> &to) const
+  template <bool HAS_LOW> __device__ __forceinline__ uint32_t store(tc_parts<N> &to) const
   {
     uint32_t least = ~0u;
 #pragma unroll
@@ -157,14 +160,14 @@ template <int N, int THREADS, bool IS_B> struct tc_share_f32 {
 #pragma unroll
       for (int t = 0; t < 4; t++) {
         high[t] = tc_high_tf32(x[s][t]);
-        low[t] = tc_low_tf32(x[s][t], high[t]);
+        if constexpr (HAS_LOW) low[t] = tc_low_tf32(x[s][t], high[t]);
         const uint32_t size = tc_size_tf32(x[s][t]);
         least = size < least ? size : least;
       }
       const int own = IS_B ? chunk : chunk + APART * s;
       const int at = tc_place_f32<N>(column, column % 8, 4 * own) + (IS_B ? s * (THREADS / 8 * 32) : 0);
       tc_vstore(to.high + at, high);
-      tc_vstore(to.low + at, low);
+      if constexpr (HAS_LOW) tc_vstore(to.low + at, low);
     }
     return least;
   }
@@ -210,7 +213,7 @@ inline tc_split tc_split_of(float x)
 }
 /* What the instructions add up: 8 terms at a time, exactly, then rounded; low parts are truncated.
  * rows(row, term) and columns(column, term) are factors and their parts. */
-template <int N, class Rows, class Columns>
+template <int N, int LOW, class Rows, class Columns>
 tc_again tc_run_f32(float (&step)[N / 2], int row, const Rows &rows, const Columns &columns)
 {
   uint32_t of_a = 0, of_b = 0;
@@ -230,7 +233,8 @@ tc_again tc_run_f32(float (&step)[N / 2], int row, const Rows &rows, const Colum
     for (int h = 0; h < 2; h++) {
       float &sum = step[i / 2 * 4 + h * 2 + i % 2];
       sum = 0;
-      for (int part = 0; part < 3; part++)
+      for (int part = 0; part < 3; part++) {
+        if (part < 2 && !(LOW & part + 1)) continue;
         for (int first = 0; first < 32; first += 8) {
           double exact = sum;
           for (int k = first; k < first + 8; k++)
@@ -238,6 +242,7 @@ tc_again tc_run_f32(float (&step)[N / 2], int row, const Rows &rows, const Colum
                      * (double)cut(part == 1 ? y[k].low : y[k].high);
           sum = (float)exact;
         }
+      }
     }
   }
   return tc_again_tf32(of_a, of_b);
@@ -276,7 +281,7 @@ TC_FN void tc_add_step_f32(float (&sums)[N / 2], float (&step)[N / 2], tc_again 
 
 /* sums += A * B: 64 x N results of four warps, of 32 terms each.  GROUPS of four warps have the same
  * columns, and share their parts.  Operands as in tc_wgmma. */
-template <int N, int GROUPS, int LA, int MA, bool IS_A, int LB, int MB, bool IS_B>
+template <int N, int GROUPS, int LA, int MA, bool IS_A, int LB, int MB, bool IS_B, int LOW = 3>
 TC_FN void tc_wgmma_f32(float (&sums)[N / 2], const float *A, int a, const float *B, int b)
 {
   static_assert((IS_A ? LA : MA) == 32 && (IS_B ? LB : MB) == 32, "a step has 32 terms");
@@ -300,7 +305,7 @@ TC_FN void tc_wgmma_f32(float (&sums)[N / 2], const float *A, int a, const float
                        : tc_place_f32<MA>(8 * k + term, term, line)];
     }
   asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory"); /* the step before has read them */
-  uint32_t least = share.store(parts);
+  uint32_t least = share.template store<(LOW & 2) != 0>(parts);
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   uint32_t high[4][4], low[4][4];
 #pragma unroll
@@ -321,11 +326,11 @@ TC_FN void tc_wgmma_f32(float (&sums)[N / 2], const float *A, int a, const float
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
   for (int k = 0; k < 4; k++) { /* 8 terms are 32 bytes of a line */
-    tc_multiply_tf32(step, low[k], y_high + 2 * k, k > 0);
-    tc_multiply_tf32(step, high[k], y_low + 2 * k, 1);
+    if constexpr (LOW & 1) tc_multiply_tf32(step, low[k], y_high + 2 * k, k > 0);
+    if constexpr (LOW & 2) tc_multiply_tf32(step, high[k], y_low + 2 * k, (LOW & 1) || k > 0);
   }
 #pragma unroll
-  for (int k = 0; k < 4; k++) tc_multiply_tf32(step, high[k], y_high + 2 * k, 1);
+  for (int k = 0; k < 4; k++) tc_multiply_tf32(step, high[k], y_high + 2 * k, LOW != 0 || k > 0);
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
@@ -337,7 +342,7 @@ TC_FN void tc_wgmma_f32(float (&sums)[N / 2], const float *A, int a, const float
 #elif defined(__CUDA_ARCH__)
   __trap(); /* not compiled for sm_90a */
 #else
-  again = tc_run_f32<N>(
+  again = tc_run_f32<N, LOW>(
       step, row, [&](int line, int k) { return tc_split_of(A[tc_of_line<MA, IS_A>(line, k)]); },
       [&](int line, int k) { return tc_split_of(B[tc_of_line<MB, IS_B>(line, k)]); });
 #endif

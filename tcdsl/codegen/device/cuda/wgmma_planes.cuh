@@ -87,7 +87,7 @@ TC_FN float tc_plain_step_of_planes(const float *A, const float *B, int row, int
 
 /* sums += A * B: 64 x N results of four warps, of 32 terms each.  A as in tc_wgmma, LB x MB the tile
  * of both planes. */
-template <int N, int LA, int MA, bool IS_A, int LB, int MB, bool IS_B>
+template <int N, int LA, int MA, bool IS_A, int LB, int MB, bool IS_B, int LOW = 3>
 TC_FN void tc_wgmma_planes(float (&sums)[N / 2], const float *A, int a, const float *B, int b)
 {
   static_assert((IS_A ? LA : MA) == 32 && LB == 32 && MB == 2 * N && IS_B, "a step has 32 terms");
@@ -114,11 +114,11 @@ TC_FN void tc_wgmma_planes(float (&sums)[N / 2], const float *A, int a, const fl
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
   for (int k = 0; k < 4; k++) { /* 8 terms are 32 bytes of a line */
-    tc_multiply_tf32(step, low[k], y_high + 2 * k, k > 0);
-    tc_multiply_tf32(step, high[k], y_low + 2 * k, 1);
+    if constexpr (LOW & 1) tc_multiply_tf32(step, low[k], y_high + 2 * k, k > 0);
+    if constexpr (LOW & 2) tc_multiply_tf32(step, high[k], y_low + 2 * k, (LOW & 1) || k > 0);
   }
 #pragma unroll
-  for (int k = 0; k < 4; k++) tc_multiply_tf32(step, high[k], y_high + 2 * k, 1);
+  for (int k = 0; k < 4; k++) tc_multiply_tf32(step, high[k], y_high + 2 * k, LOW != 0 || k > 0);
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
   const bool is_odd = __any_sync(0xffffffffu, tc_is_odd_tf32(least));
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -128,7 +128,7 @@ TC_FN void tc_wgmma_planes(float (&sums)[N / 2], const float *A, int a, const fl
 #elif defined(__CUDA_ARCH__)
   __trap(); /* not compiled for sm_90a */
 #else
-  again = tc_run_f32<N>(
+  again = tc_run_f32<N, LOW>(
       step, row, [&](int line, int k) { return tc_split_of(A[tc_of_line<MA, IS_A>(line, k)]); },
       [&](int line, int k) {
         const int at = tc_place_f32<N>(line, line % 8, k);
