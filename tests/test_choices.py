@@ -236,9 +236,9 @@ RAGGED = """def f(int32(P) ptr, int32(E) word, float(V,D) x) -> (y) {
     y(b,d) +=! x(word(e),d) where e in ptr(b):ptr(b + 1)
 }"""
 CHANGED_ON_CPU = {
-    "sum_terms": (16, "w_block2 += 16)"),
-    "rows_ahead": (8, "min(c1 + 8, 299999)"),
-    "pieces": (256, "schedule(dynamic, 3)"),
+    "sum_terms": (16, r"w_block\d \+= 16\)"),
+    "rows_ahead": (8, r"min\(c1 \+ 8, 299999\)"),
+    "pieces": (256, r"schedule\(dynamic, 3\)"),
 }
 
 
@@ -255,7 +255,7 @@ def test_code_is_chosen_on_a_cpu_too(key: str) -> None:
     forced = changed(exe.choices, code={key: value})
     other = tcdsl.define(RAGGED).f.compile(*specs, target="cpu", options=options, choices=forced)
     assert other.choices["kernels"][0]["code"] == {**own["code"], key: value}
-    assert text in other.source and text not in exe.source
+    assert re.search(text, other.source) and not re.search(text, exe.source)
     (chosen,) = (c for c in exe.candidates if c.get("is_chosen"))
     assert chosen["code"] == own["code"] and value in chosen["code_values"][key]
     none = changed(softmax().compile(X, target="cpu").choices, code={"rows_ahead": 8})
