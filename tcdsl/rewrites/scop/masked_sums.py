@@ -4,7 +4,7 @@
     --->
     C(m,n) +=! (k <= m ? A(m,k) : 0) * B(k,n)                           masked: all k
     R(m,n)  =  0
-    R(m,n)  += A(m,k) * B(k,n)  where k <= m, k < (C(m,n) is NaN ? K : 0)
+    R(m,n)  += A(m,k) * B(k,n)  where k <= m, 0 <= k < (C(m,n) is NaN ? K : 0)
     C(m,n)  =  R(m,n)           where C(m,n) is NaN
 
 A sum over a triangle, a band or the inside of an image becomes a product like others, whose
@@ -15,6 +15,8 @@ as written: these are right whatever the operands hold.  Integers need no second
 
 What a masked sum adds for a factor that a guard makes 0 it may leave out again: tiles of which a
 guard holds nowhere (``strategies/live_steps``).
+
+The box is that of all results, also of those that have no terms: tiles are of these.
 
 Legal iff the instances are one convex set without quotients in a box; each of its constraints that
 the box does not have is on indices of one factor; what the box initialises or reads besides there
@@ -57,7 +59,7 @@ def why_not_masked(scop: Scop, statement: Statement) -> str | None:
         return "it adds to what its target holds"
     if reduction.dtype.is_float and not scop.arrays[statement.write.array].dtype.is_float:
         return "its result has no NaN that tells of one"
-    own = _constraints(statement)
+    own = _constraints(scop, statement)
     if not own:
         return "its instances are a box" if own == [] else "its instances are no convex set"
     masks = _masks(statement, own)
@@ -81,17 +83,33 @@ def masked(scop: Scop, name: str) -> Scop:
     return scop.with_statements(tuple(statements))
 
 
-def _box(statement: Statement) -> isl.Set:
-    """Return the least box around the instances."""
+def _ends(scop: Scop, statement: Statement) -> dict[str, tuple[int, int]]:
+    """Return the range of each index over all results, also those that have no terms."""
+    init = initialisation(scop, statement)
+    assert init is not None, "why_not_masked"
+    found = _bounds(statement)
+    if statement.indices[: len(init.indices)] != init.indices:
+        return found
+    for index, (low, end) in _bounds(init).items():
+        own = found[index]
+        found[index] = min(low, own[0]), max(end, own[1])
+    return found
+
+
+def _bounds(statement: Statement) -> dict[str, tuple[int, int]]:
+    bounds = (constant_bounds(statement.domain, dim) for dim in range(len(statement.indices)))
+    return {i: (b[0], b[1] + 1) for i, b in zip(statement.indices, bounds, strict=True) if b}
+
+
+def _box(scop: Scop, statement: Statement) -> isl.Set:
+    """Return the least box around the instances, and those of all results."""
     builder = builder_of(statement.indices, statement.name, {})
-    bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
-    ends = {i: (b[0], b[1] + 1) for i, b in zip(statement.indices, bounds, strict=True) if b}
-    return box(builder, statement.indices, ends)
+    return box(builder, statement.indices, _ends(scop, statement))
 
 
-def _constraints(statement: Statement) -> list[Expr] | None:
+def _constraints(scop: Scop, statement: Statement) -> list[Expr] | None:
     """Return what the domain says besides its box, None if that is no list of constraints."""
-    rest = statement.domain.coalesce().gist(_box(statement)).coalesce()
+    rest = statement.domain.coalesce().gist(_box(scop, statement)).coalesce()
     parts = rest.get_basic_sets()
     if len(parts) != 1 or parts[0].dim(isl.dim_type.div):
         return None
@@ -131,12 +149,12 @@ def _masks(statement: Statement, constraints: Sequence[Expr]) -> list[list[Expr]
 
 def _masked(scop: Scop, statement: Statement) -> Statement:
     """Return *statement* over its box, with masks."""
-    masks, value = _masks(statement, _constraints(statement) or []), statement.value
+    masks, value = _masks(statement, _constraints(scop, statement) or []), statement.value
     assert isinstance(value, Binary) and masks is not None
     sides = [
         _with_mask(side, mask) for side, mask in zip((value.left, value.right), masks, strict=True)
     ]
-    domain = _box(statement)
+    domain = _box(scop, statement)
     builder = builder_of(statement.indices, statement.name, scop.sizes)
     write = access(builder, statement.write.array, statement.write.subscripts, scop.arrays, domain)
     wide = replace(
@@ -185,8 +203,7 @@ def _again(scop: Scop, statement: Statement) -> tuple[Scop, list[Statement]]:
     assert reduction is not None
     target, left = scop.arrays[statement.write.array], statement.left
     name = fresh_name(f"{statement.name}_again", scop.by_name)
-    bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
-    ends = {i: (b[0], b[1] + 1) for i, b in zip(statement.indices, bounds, strict=True) if b}
+    ends = _ends(scop, statement)
     origin = tuple(ends[i][0] for i in left)
     shape = tuple(ends[i][1] - ends[i][0] for i in left)
     sums = Array(f"{name}.sum", reduction.dtype, origin, shape, Storage.SCRATCH)
@@ -198,13 +215,14 @@ def _again(scop: Scop, statement: Statement) -> tuple[Scop, list[Statement]]:
     builder = builder_of(statement.indices, name, scop.sizes)
     domain = statement.domain.set_tuple_name(name)
     counted = statement.reduced[0]
-    end = Select(is_nan, Const(ends[counted][1], INT32), Const(0, INT32), INT32)
+    low, high = (Const(end, INT32) for end in ends[counted])
+    end = Select(is_nan, high, low, INT32)
     index = Index(counted)
     again = replace(
         statement, name=name, domain=domain, source_name=name, is_rare=True,
         write=access(builder, sums.name, place.subscripts, scop.arrays, domain),
         conditions=(
-            Binary("<=", Const(0, INT32), index, BOOL), Binary("<", index, end, BOOL)
+            Binary("<=", low, index, BOOL), Binary("<", index, end, BOOL)
         ),
     )  # fmt: skip
     again = replace(again, reads=guarded_reads(builder, domain, evaluated(again), scop.arrays))
