@@ -36,7 +36,6 @@ from tcdsl.poly.accesses import access, box, builder_of, elements_in, evaluated,
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.rewrites.scop.assignment import assignment, element, with_own_reads
-from tcdsl.rewrites.scop.packing import factor_of
 from tcdsl.rewrites.scop.remainders import of_linear
 from tcdsl.rewrites.scop.rfactor import initialisation, why_not_rfactored
 
@@ -159,17 +158,66 @@ def _masked(scop: Scop, statement: Statement) -> Statement:
     write = access(builder, statement.write.array, statement.write.subscripts, scop.arrays, domain)
     wide = replace(
         statement, domain=domain, write=write, value=replace(value, left=sides[0], right=sides[1]),
-        is_masked=_may_skip(statement),
+        is_masked=_may_skip(scop, statement),
     )  # fmt: skip
     return with_own_reads(scop, wide)
 
 
-def _may_skip(statement: Statement) -> bool:
-    """Return whether a factor that is 0 is one because of a mask: 0 times NaN of others counts."""
-    assert isinstance(statement.value, Binary) and statement.reduction is not None
-    factors = map(factor_of, (statement.value.left, statement.value.right))
-    guarded = any(factor is not None and factor.condition is not None for factor in factors)
-    return not guarded or not statement.reduction.dtype.is_float
+def _may_skip(scop: Scop, statement: Statement) -> bool:
+    """Return whether a factor that is 0 is one because of a mask: 0 times NaN of others counts.
+
+    It is not where *statement*, which has no masks yet, has such factors.
+    """
+    assert statement.reduction is not None
+    has_own = not statement.domain.is_subset(unmasked(scop, statement))
+    return not has_own or not statement.reduction.dtype.is_float
+
+
+def unmasked(scop: Scop, statement: Statement) -> isl.Set:
+    """Return the instances of *statement* at which no factor is 0 because of a condition.
+
+    Of a factor that an array has, those whose element is not 0 because of the one that stored it.
+    """
+    domain, value = statement.domain, statement.value
+    if not isinstance(value, Binary):
+        return domain
+    for factor in (value.left, value.right):
+        domain = domain.intersect(_unmasked(scop, statement, factor))
+    return domain
+
+
+def _unmasked(scop: Scop, statement: Statement, factor: Expr) -> isl.Set:
+    factor = _uncast(factor)
+    if isinstance(factor, Select):
+        if not _is_zero(factor.if_false):
+            return statement.domain
+        builder = builder_of(statement.indices, statement.name, scop.sizes)
+        return statement.domain.intersect(builder.truth(factor.condition).above)
+    if not isinstance(factor, Load):
+        return statement.domain
+    writers = [s for s in scop.users.get(factor.tensor, ()) if _writes(s, factor.tensor)]
+    if len(writers) != 1 or writers[0].kind is not Kind.ASSIGN or writers[0].conditions:
+        return statement.domain
+    (writer,) = writers
+    if writer.value is None or not isinstance(_uncast(writer.value), Load | Select):
+        return statement.domain
+    elements = writer.write.relation.intersect_domain(_unmasked(scop, writer, writer.value)).range()
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    read = access(builder, factor.tensor, factor.subscripts, scop.arrays, statement.domain)
+    return read.relation.intersect_range(elements).domain()
+
+
+def _is_zero(expr: Expr) -> bool:
+    expr = _uncast(expr)
+    return isinstance(expr, Const) and expr.value == 0
+
+
+def _writes(statement: Statement, array: str) -> bool:
+    return any(write.array == array for write in statement.writes)
+
+
+def _uncast(expr: Expr) -> Expr:
+    return _uncast(expr.operand) if isinstance(expr, Cast) else expr
 
 
 def _with_mask(factor: Expr, mask: Sequence[Expr]) -> Expr:

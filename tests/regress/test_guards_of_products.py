@@ -1,6 +1,7 @@
-"""Results that have no terms beside those that have some, in tiles of products.
+"""Sums of products with guards, in tiles: results without terms, and what is 0 without a mask.
 
 Tiles are of all results: what is outside of the instances was added to those that have no terms.
+Steps were left out where a condition of the program itself made a factor 0, or another number.
 """
 
 from collections.abc import Callable
@@ -50,6 +51,28 @@ def test_terms_that_are_counted_from_below_0_are_summed_up_again(
         y(m,n) +=! x(m+3,k+3) * w(k+3,n) where m in -3:60, k in -3:m+1
         p(m) argmax=! x(m,j) }"""
     check_emulated([with_infinities(source, [(70, 70), (70, 53)])], gpu=FEW)
+
+
+OWN = {
+    "another number": "y(m,n) +=! (m < 20 ? x(m,k) : 1) * w(k,n) where m in 0:96",
+    "0 times NaN": "y(m,n) +=! (m < 20 ? x(m,k) * 2 : 0) * w(k,n) where m in 0:96",
+}
+
+
+@pytest.mark.parametrize("own", OWN)
+def test_conditions_of_the_program_are_no_masks(
+    own: str, check_emulated: CheckAll, always: None
+) -> None:
+    source = f"""def f(bfloat16(96,192) x, bfloat16(192,96) w) -> (y) {{
+        {OWN[own]}, k in 0:192, n in 0:96, exists k >= n + 4 }}"""
+    check_emulated([with_infinities(source, [(96, 192), (192, 96)])], gpu=FEW)
+
+
+def test_steps_of_one_column_of_blocks_are_in_turn(check_emulated: CheckAll, always: None) -> None:
+    """Blocks of the second have none: their coordinate is a constant, as the only step's is."""
+    source = """def f(bfloat16(2,96,64) x, bfloat16(64,96) w) -> (y) {
+        y(b,m,n) +=! x(b,m,k) * w(k,n) where k in 0:64, exists k >= n + 4 }"""
+    check_emulated([(source, [(2, 96, 64), (64, 96)])], gpu=FEW)
 
 
 def with_infinities(source: str, shapes: list[Any]) -> tuple[str, list[Any]]:
