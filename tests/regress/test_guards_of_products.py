@@ -37,6 +37,7 @@ ROWS = {
 SHAPES: list[list[Any]] = [[(96, 70), (70, 64)], [(2, 18, 32), (3, 32, 64)]]
 
 
+@pytest.mark.slow_but("first", "of a window")
 @pytest.mark.parametrize("rows", ROWS)
 def test_they_stay_zero(rows: str, check_emulated: CheckAll, always: None) -> None:
     text, number = ROWS[rows]
@@ -59,6 +60,7 @@ OWN = {
 }
 
 
+@pytest.mark.slow_but("another number")
 @pytest.mark.parametrize("own", OWN)
 def test_conditions_of_the_program_are_no_masks(
     own: str, check_emulated: CheckAll, always: None
