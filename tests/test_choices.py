@@ -358,6 +358,15 @@ def test_choices_of_a_target_with_other_kernels_are_refused(made: str, asked: st
         softmax().compile(X, target=asked, choices=choices)
 
 
+@pytest.mark.parametrize(("target", "template"), [("cpu", "tile_mma"), ("emulate", "cpu_tile")])
+def test_templates_of_another_target_are_refused(target: str, template: str) -> None:
+    kernels = [{"kernel": "S0", "template": template}]
+    choices = {"format": CHOICES_FORMAT, "version": CHOICES_VERSION, "kernels": kernels}
+    specs = tcdsl.spec((300, 301), "float32"), tcdsl.spec((301, 302), "float32")
+    with pytest.raises(OptionError, match=f"template '{template}' is for another target"):
+        tcdsl.define(MATMUL).mm.compile(*specs, target=target, choices=choices)
+
+
 def test_values_that_are_left_out_go_with_those_given() -> None:
     kernels = [{"kernel": "S0+S1+S2_row0+S2", "template": "row", "threads": 256, "keep": 4}]
     choices = {"format": CHOICES_FORMAT, "version": CHOICES_VERSION, "kernels": kernels}

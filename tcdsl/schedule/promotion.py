@@ -385,9 +385,10 @@ class _Kernel:
                 dims = {dim for dim in dims if _walks(access.relation, dim, time)}
         assert lives is not None
         bounds = constant_bounds(lives.reverse().apply_range(lives).deltas(), 0)
-        if bounds is None or len(dims) != 1:
+        if bounds is None or not dims:
             return None
-        return Ring(dims.pop(), bounds[1] + 1, tuple(loop.name for loop in loops))
+        # Several do where a loop around has one iteration, too: of those the elements' come last.
+        return Ring(min(dims), bounds[1] + 1, tuple(loop.name for loop in loops))
 
     def _shared_placement(self, array: Array, uses: Uses) -> Placement | None:
         outer = self._lifetime(uses)

@@ -13,6 +13,7 @@ from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.cpu_work import CpuWork
 from tcdsl.costmodel.estimate import Estimate
+from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.work import Work
 from tcdsl.records import dataclass
 from tcdsl.strategies.alternatives import least_of
@@ -88,6 +89,11 @@ CPU_TEMPLATES: tuple[Template[Any], ...] = (
 BRIEF_TILES = (product_chain.TEMPLATE, tile_simt.TEMPLATE)  # those of tensor cores are as fast
 LIKELIEST = (*LOOPS, PRIVATE, *TILES, *RAGGED, *LAST)  # of whose spaces the first is taken
 TEMPLATES: tuple[Template[Any], ...] = (*GPU_TEMPLATES, *LAST, *CPU_TEMPLATES)
+
+
+def templates_of(machine: Chip | Cpu) -> tuple[Template[Any], ...]:
+    """Return the templates that make kernels for *machine*."""
+    return (*GPU_TEMPLATES, *LAST) if isinstance(machine, Chip) else CPU_TEMPLATES
 
 
 def templates_for(problem: Problem) -> tuple[Template[Any], ...]:

@@ -37,7 +37,7 @@ def choice_for(problem: Problem, asked: Asked) -> Choice:
     if wanted is None:
         return fastest(problem)
     data = {key: value for key, value in wanted.items() if key not in NO_CONFIG}
-    template = _template(name, wanted["template"])
+    template = _template(problem, name, wanted["template"])
     if reason := template.why_not(problem):
         raise misfit(name, f"template {template.name!r} does not apply: {reason}")
     known = [field.name for field in fields(template.config)]
@@ -73,13 +73,16 @@ def _text(config: Mapping[str, Any]) -> str:
     return json.dumps(config, sort_keys=True)
 
 
-def _template(kernel: str, name: str) -> Template[Any]:
-    by_name = {template.name: template for template in catalogue.TEMPLATES}
-    if name not in by_name:
-        meant = get_close_matches(name, by_name, n=1)
-        hint = f"did you mean {meant[0]!r}?" if meant else f"there are {', '.join(by_name)}"
-        raise misfit(kernel, f"there is no template {name!r} to choose; {hint}")
-    return by_name[name]
+def _template(problem: Problem, kernel: str, name: str) -> Template[Any]:
+    by_name = {template.name: template for template in catalogue.templates_of(problem.machine)}
+    if name in by_name:
+        return by_name[name]
+    meant = get_close_matches(name, by_name, n=1)
+    hint = f"did you mean {meant[0]!r}?" if meant else f"there are {', '.join(by_name)}"
+    if any(template.name == name for template in catalogue.TEMPLATES):
+        there = ", ".join(by_name)
+        raise misfit(kernel, f"template {name!r} is for another target; for this are {there}")
+    raise misfit(kernel, f"there is no template {name!r} to choose; {hint}")
 
 
 def _why_not_in(

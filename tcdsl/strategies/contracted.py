@@ -18,7 +18,7 @@ from tcdsl.costmodel.tiles import TileConfig
 from tcdsl.lang.comprehension import Expr, Index, walk
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Kind
-from tcdsl.rewrites.scop.rfactor import why_not_rfactored
+from tcdsl.rewrites.scop.rfactor import has_terms, why_not_rfactored
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.schedule import VECTOR_BYTES, Axis, Operand, Tile
 
@@ -35,6 +35,8 @@ def why_not_contracted(problem: Problem) -> str | None:
         return reason
     if statement.conditions:
         return "its terms have conditions"
+    if not has_terms(problem.scop, statement):
+        return "some results have no terms"
     if shape.has_open:
         return "a size is open"
     if shape.instances < MIN_WORK:

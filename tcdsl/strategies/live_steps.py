@@ -22,13 +22,13 @@ from math import prod
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Cast, Expr, Load, Select
 from tcdsl.poly.accesses import access, builder_of
 from tcdsl.poly.footprints import outer_map
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
-from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.poly.scop import Scop, Statement
 from tcdsl.rewrites.scop.assignment import with_own_reads
+from tcdsl.rewrites.scop.masked_sums import unmasked
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.tensor_tree import TensorKernel
 from tcdsl.strategies.tile_copies import around_of
@@ -38,40 +38,7 @@ PARTS = 32  # of an extent, at most, that an estimate looks at
 
 def live_instances(scop: Scop, statement: Statement) -> isl.Set:
     """Return the instances of *statement* at which no factor is 0 because of its mask."""
-    domain, value = statement.domain, statement.value
-    if not statement.is_masked or not isinstance(value, Binary):
-        return domain
-    for factor in (value.left, value.right):
-        domain = domain.intersect(_unmasked(scop, statement, factor))
-    return domain
-
-
-def _unmasked(scop: Scop, statement: Statement, factor: Expr) -> isl.Set:
-    """Return the instances of *statement* at which *factor* is not 0 because of a mask."""
-    factor = _uncast(factor)
-    if isinstance(factor, Select):
-        builder = builder_of(statement.indices, statement.name, scop.sizes)
-        return statement.domain.intersect(builder.truth(factor.condition).above)
-    if not isinstance(factor, Load):
-        return statement.domain
-    writers = [s for s in scop.users.get(factor.tensor, ()) if _writes(s, factor.tensor)]
-    if len(writers) != 1 or writers[0].kind is not Kind.ASSIGN or writers[0].conditions:
-        return statement.domain
-    (writer,) = writers
-    if writer.value is None or not isinstance(_uncast(writer.value), Load | Select):
-        return statement.domain
-    elements = writer.write.relation.intersect_domain(_unmasked(scop, writer, writer.value)).range()
-    builder = builder_of(statement.indices, statement.name, scop.sizes)
-    read = access(builder, factor.tensor, factor.subscripts, scop.arrays, statement.domain)
-    return read.relation.intersect_range(elements).domain()
-
-
-def _writes(statement: Statement, array: str) -> bool:
-    return any(write.array == array for write in statement.writes)
-
-
-def _uncast(expr: Expr) -> Expr:
-    return _uncast(expr.operand) if isinstance(expr, Cast) else expr
+    return unmasked(scop, statement) if statement.is_masked else statement.domain
 
 
 def with_live_steps(

@@ -53,8 +53,18 @@ def text_of(name: str, dtype: str) -> str:
     return f"def f({FORMS[name][0]}".replace("wide", WIDE[dtype]).replace("T(", f"{dtype}(")
 
 
+def test_each_form_is_right_in_one_type(small: None, check_emulated: Callable[..., None]) -> None:
+    cases = [
+        (text_of(name, dtype), FORMS[name][1]) for name, dtype in zip(FORMS, WIDE, strict=True)
+    ]
+    check_emulated(2 * cases, gpu=FEW)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", [FEW, AMPERE], ids=["h200", "a100"])
-def test_results_are_right(chip: object, small: None, check_emulated: Callable[..., None]) -> None:
+def test_each_form_is_right_in_every_type(
+    chip: object, small: None, check_emulated: Callable[..., None]
+) -> None:
     cases = [
         (text_of(name, dtype), FORMS[name][1])
         for name in FORMS

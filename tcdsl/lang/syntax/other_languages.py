@@ -275,7 +275,7 @@ def _clauses(place: Place) -> str | None:
 
 
 def _arguments(place: Place) -> str | None:
-    """``sum(x, axis=1)``, ``cast(x, float)``, ``x(:, j)``."""
+    """``sum(x, axis=1)``, ``cast(x, float)``, ``(int)x(i)``, ``x(:, j)``."""
     if re.search(r"=.*[(,]\s*\w+\s*$", place.line) and re.match(r"=[^=]", place.rest):
         return (
             "functions take no named arguments; what is reduced are the indices that are not on "
@@ -284,6 +284,10 @@ def _arguments(place: Place) -> str | None:
     converted = re.search(r"\b\w+\s*\(([^(),]+(?:\([^()]*\))?),\s*(\w+)\s*$", place.line)
     if converted and place.rest.startswith(")") and set(place.accepted) == {"("}:
         return f"a type is called as a function: write {converted[2]}({converted[1]})"
+    as_in_c = re.search(r"\(\s*(\w+)\s*$", place.line)
+    operand = re.match(r"\)\s*(\w+(?:\([^()]*\))?)", place.rest)
+    if as_in_c and operand and set(place.accepted) == {"("}:
+        return f"a type is called as a function: write {as_in_c[1]}({operand[1]})"
     if place.rest.startswith(":") and "FLOAT" in place.accepted:
         return "there are no slices: an index takes all values of its dimension, as i in x(i)"
     return None
@@ -318,13 +322,17 @@ def _header(place: Place) -> str | None:
 
 
 def _product(place: Place) -> str | None:
-    """``2x(i)``, ``2 x(i)``."""
+    """``2x(i)``, ``2 x(i)``, ``x(i)w(i)``."""
     is_call = place.rest.startswith("(") and re.search(r"[=+\-*/(,]\s*\d\w*$", place.line)
     element = r"[A-Za-z_]\w*\s*(?:\([^()]*\))?"
     if is_call or (
         place.is_after_a_target and re.search(rf"[=+\-*/(,]\s*[\d.]+\s+{element}\s*$", place.line)
     ):
         return "write * between the factors of a product: 2 * x(i)"
+    two = re.search(rf"=\s*(\w+\s*\([^()]*\))\s*({element})\s*$", place.line)
+    if two and place.is_after_a_target:
+        one, other = two[1], two[2].strip()
+        return f"write an operator between {one} and {other}: {one} * {other}"
     return None
 
 

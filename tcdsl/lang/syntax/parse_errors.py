@@ -79,6 +79,8 @@ def _unexpected_character(source: Source, offset: int) -> TCError:
         hint = "write a range as in 0:N, and the dimensions of a type as float(N)"
     if char == "." and re.search(r"\bin\s+\w+\.?$", source.text[:offset]):
         hint = "a range is written with ':': in 0:N"
+    if source.text.startswith("...", offset):
+        hint = "there is no '...': name an index for each dimension, as in x(b, i)"
     if char == "." and re.match(r"\.(shape|size|dtype|ndim)\b", source.text[offset:]):
         hint = "sizes and types are in the declaration: N of float(N) x"
     if char == "." and (called := _function_of_a_module(source.text, offset)):

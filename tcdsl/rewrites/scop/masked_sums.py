@@ -19,12 +19,14 @@ begins the maximum with the product), so that nobody reads them all for a NaN.
 What a masked sum adds for a factor that a guard makes 0 it may leave out again: tiles of which a
 guard holds nowhere (``strategies/live_steps``).
 
+The box is that of all results, also of those that have no terms: tiles are of these.
+
 Legal iff the instances are one convex set without quotients in a box; each of its constraints that
 the box does not have is on indices of one factor; what the box initialises or reads besides there
 is; and the result of sums of floats is a float, which can be NaN.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -48,7 +50,6 @@ from tcdsl.poly.accesses import access, box, builder_of, elements_in
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.rewrites.scop.assignment import assignment, element, with_own_reads
-from tcdsl.rewrites.scop.packing import factor_of
 from tcdsl.rewrites.scop.remainders import of_linear
 from tcdsl.rewrites.scop.rfactor import initialisation, why_not_rfactored
 
@@ -73,7 +74,7 @@ def why_not_masked(scop: Scop, statement: Statement) -> str | None:
         return "it adds to what its target holds"
     if reduction.dtype.is_float and not scop.arrays[statement.write.array].dtype.is_float:
         return "its result has no NaN that tells of one"
-    own = _constraints(statement)
+    own = _constraints(scop, statement)
     if not own:
         return "its instances are a box" if own == [] else "its instances are no convex set"
     masks = _masks(statement, own)
@@ -97,17 +98,33 @@ def masked(scop: Scop, name: str) -> Scop:
     return scop.with_statements(tuple(statements))
 
 
-def _box(statement: Statement) -> isl.Set:
-    """Return the least box around the instances."""
+def _ends(scop: Scop, statement: Statement) -> dict[str, tuple[int, int]]:
+    """Return the range of each index over all results, also those that have no terms."""
+    init = initialisation(scop, statement)
+    assert init is not None, "why_not_masked"
+    found = _bounds(statement)
+    if statement.indices[: len(init.indices)] != init.indices:
+        return found
+    for index, (low, end) in _bounds(init).items():
+        own = found[index]
+        found[index] = min(low, own[0]), max(end, own[1])
+    return found
+
+
+def _bounds(statement: Statement) -> dict[str, tuple[int, int]]:
+    bounds = (constant_bounds(statement.domain, dim) for dim in range(len(statement.indices)))
+    return {i: (b[0], b[1] + 1) for i, b in zip(statement.indices, bounds, strict=True) if b}
+
+
+def _box(scop: Scop, statement: Statement) -> isl.Set:
+    """Return the least box around the instances, and those of all results."""
     builder = builder_of(statement.indices, statement.name, {})
-    bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
-    ends = {i: (b[0], b[1] + 1) for i, b in zip(statement.indices, bounds, strict=True) if b}
-    return box(builder, statement.indices, ends)
+    return box(builder, statement.indices, _ends(scop, statement))
 
 
-def _constraints(statement: Statement) -> list[Expr] | None:
+def _constraints(scop: Scop, statement: Statement) -> list[Expr] | None:
     """Return what the domain says besides its box, None if that is no list of constraints."""
-    rest = statement.domain.coalesce().gist(_box(statement)).coalesce()
+    rest = statement.domain.coalesce().gist(_box(scop, statement)).coalesce()
     parts = rest.get_basic_sets()
     if len(parts) != 1 or parts[0].dim(isl.dim_type.div):
         return None
@@ -147,27 +164,76 @@ def _masks(statement: Statement, constraints: Sequence[Expr]) -> list[list[Expr]
 
 def _masked(scop: Scop, statement: Statement) -> Statement:
     """Return *statement* over its box, with masks."""
-    masks, value = _masks(statement, _constraints(statement) or []), statement.value
+    masks, value = _masks(statement, _constraints(scop, statement) or []), statement.value
     assert isinstance(value, Binary) and masks is not None
     sides = [
         _with_mask(side, mask) for side, mask in zip((value.left, value.right), masks, strict=True)
     ]
-    domain = _box(statement)
+    domain = _box(scop, statement)
     builder = builder_of(statement.indices, statement.name, scop.sizes)
     write = access(builder, statement.write.array, statement.write.subscripts, scop.arrays, domain)
     wide = replace(
         statement, domain=domain, write=write, value=replace(value, left=sides[0], right=sides[1]),
-        is_masked=_may_skip(statement),
+        is_masked=_may_skip(scop, statement),
     )  # fmt: skip
     return with_own_reads(scop, wide)
 
 
-def _may_skip(statement: Statement) -> bool:
-    """Return whether a factor that is 0 is one because of a mask: 0 times NaN of others counts."""
-    assert isinstance(statement.value, Binary) and statement.reduction is not None
-    factors = map(factor_of, (statement.value.left, statement.value.right))
-    guarded = any(factor is not None and factor.condition is not None for factor in factors)
-    return not guarded or not statement.reduction.dtype.is_float
+def _may_skip(scop: Scop, statement: Statement) -> bool:
+    """Return whether a factor that is 0 is one because of a mask: 0 times NaN of others counts.
+
+    It is not where *statement*, which has no masks yet, has such factors.
+    """
+    assert statement.reduction is not None
+    has_own = not statement.domain.is_subset(unmasked(scop, statement))
+    return not has_own or not statement.reduction.dtype.is_float
+
+
+def unmasked(scop: Scop, statement: Statement) -> isl.Set:
+    """Return the instances of *statement* at which no factor is 0 because of a condition.
+
+    Of a factor that an array has, those whose element is not 0 because of the one that stored it.
+    """
+    domain, value = statement.domain, statement.value
+    if not isinstance(value, Binary):
+        return domain
+    for factor in (value.left, value.right):
+        domain = domain.intersect(_unmasked(scop, statement, factor))
+    return domain
+
+
+def _unmasked(scop: Scop, statement: Statement, factor: Expr) -> isl.Set:
+    factor = _uncast(factor)
+    if isinstance(factor, Select):
+        if not _is_zero(factor.if_false):
+            return statement.domain
+        builder = builder_of(statement.indices, statement.name, scop.sizes)
+        return statement.domain.intersect(builder.truth(factor.condition).above)
+    if not isinstance(factor, Load):
+        return statement.domain
+    writers = [s for s in scop.users.get(factor.tensor, ()) if _writes(s, factor.tensor)]
+    if len(writers) != 1 or writers[0].kind is not Kind.ASSIGN or writers[0].conditions:
+        return statement.domain
+    (writer,) = writers
+    if writer.value is None or not isinstance(_uncast(writer.value), Load | Select):
+        return statement.domain
+    elements = writer.write.relation.intersect_domain(_unmasked(scop, writer, writer.value)).range()
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    read = access(builder, factor.tensor, factor.subscripts, scop.arrays, statement.domain)
+    return read.relation.intersect_range(elements).domain()
+
+
+def _is_zero(expr: Expr) -> bool:
+    expr = _uncast(expr)
+    return isinstance(expr, Const) and expr.value == 0
+
+
+def _writes(statement: Statement, array: str) -> bool:
+    return any(write.array == array for write in statement.writes)
+
+
+def _uncast(expr: Expr) -> Expr:
+    return _uncast(expr.operand) if isinstance(expr, Cast) else expr
 
 
 def _with_mask(factor: Expr, mask: Sequence[Expr]) -> Expr:
@@ -206,15 +272,10 @@ def _again(scop: Scop, statement: Statement) -> tuple[Scop, list[Statement]]:
     return scop, [*flags, *again]
 
 
-def _ends(statement: Statement) -> dict[str, tuple[int, int]]:
-    """Return the first value of each index, and the one after the last."""
-    bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
-    return {i: (b[0], b[1] + 1) for i, b in zip(statement.indices, bounds, strict=True) if b}
-
-
-def _scratch(statement: Statement, name: str, indices: Sequence[str], dtype: DType) -> Array:
+def _scratch(
+    name: str, indices: Sequence[str], ends: Mapping[str, tuple[int, int]], dtype: DType
+) -> Array:
     """Return an array with an element for each value of *indices*."""
-    ends = _ends(statement)
     origin = tuple(ends[i][0] for i in indices)
     shape = tuple(ends[i][1] - ends[i][0] for i in indices)
     return Array(name, dtype, origin, shape, Storage.SCRATCH)
@@ -225,8 +286,8 @@ def _flags(
 ) -> tuple[Scop, list[Statement], Expr]:
     """Return *scop* with a flag for each row of results, what sets them, and one: of a NaN."""
     *outer, inner = statement.left
-    rows, ends = tuple(outer), _ends(statement)
-    flags = _scratch(statement, f"{name}.flags", rows, INT32)
+    rows, ends = tuple(outer), _ends(scop, statement)
+    flags = _scratch(f"{name}.flags", rows, ends, INT32)
     scop = replace(scop, arrays={**scop.arrays, flags.name: flags})
     kind = Reduction(Operator.MAX, True, INT32)
     place = Load(flags.name, tuple(map(Index, rows)), INT32)
@@ -266,9 +327,9 @@ def _sums(
 
     :arg flag: whether a result's row has any.
     """
-    reduction, left, ends = statement.reduction, statement.left, _ends(statement)
+    reduction, left, ends = statement.reduction, statement.left, _ends(scop, statement)
     assert reduction is not None
-    sums = _scratch(statement, f"{name}.sum", left, reduction.dtype)
+    sums = _scratch(f"{name}.sum", left, ends, reduction.dtype)
     scop = replace(scop, arrays={**scop.arrays, sums.name: sums})
     place = Load(sums.name, tuple(map(Index, left)), sums.dtype)
     in_row = _range(left[-1], ends[left[-1]], Binary("!=", flag, Const(0, INT32), BOOL))

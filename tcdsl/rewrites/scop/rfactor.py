@@ -19,6 +19,7 @@ doi:10.1109/CGO.2017.7863747.
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import islpy as isl
 
@@ -161,6 +162,25 @@ def initialisation(scop: Scop, statement: Statement) -> Statement | None:
         if candidate.kind is Kind.INIT and same and candidate.source_name == statement.source_name:
             return candidate
     return None
+
+
+def has_terms(scop: Scop, statement: Statement) -> bool:
+    """Return whether every accumulator that is initialised is updated by *statement*.
+
+    y(m) of 0 <= m < 96 is not, if x(m,k) is added to it where m < 66: tiles that are whole in m
+    would add more.
+    """
+    init = initialisation(scop, statement)
+    if init is None:
+        return True
+    known = _have_terms.get(statement)
+    if known is None or known[0] is not init:
+        written = (s.write.relation.range() for s in (init, statement))
+        known = _have_terms[statement] = init, bool(next(written).is_subset(next(written)))
+    return known[1]
+
+
+_have_terms: WeakKeyDictionary[Statement, tuple[Statement, bool]] = WeakKeyDictionary()
 
 
 def _values_of(part: str) -> str:

@@ -21,7 +21,7 @@ from tcdsl.costmodel.tensor_tiles import HeldOperand, TensorWork
 from tcdsl.costmodel.work import Work
 from tcdsl.poly.scop import Kind
 from tcdsl.rewrites.scop.padding import why_not_padded
-from tcdsl.rewrites.scop.rfactor import why_not_rfactored
+from tcdsl.rewrites.scop.rfactor import has_terms, why_not_rfactored
 from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.fragments import vector_of
 from tcdsl.strategies.joint_products import (
@@ -157,6 +157,8 @@ def _why_not_product(problem: Problem) -> str | None:
     spans = dict(zip(statement.indices, ((0, extent) for extent in shape.extents), strict=True))
     if reason := why_not_rfactored(statement) or why_not_padded(statement, spans):
         return reason
+    if not has_terms(problem.scop, statement):
+        return "some results have no terms"
     if shape.instances < MIN_WORK:
         return "it is small"
     if reason := why_not_factors(problem):

@@ -1,0 +1,84 @@
+"""Sums of products with guards, in tiles: results without terms, and what is 0 without a mask.
+
+Tiles are of all results: what is outside of the instances was added to those that have no terms.
+Steps were left out where a condition of the program itself made a factor 0, or another number.
+"""
+
+from collections.abc import Callable
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+from tests.conftest import arrays_for, comprehension_of
+from tests.rewrites.scop.test_masked_sums import FEW, always
+
+__all__ = ["always"]
+
+CheckAll = Callable[..., None]
+
+pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
+
+PLAIN = "y(m,n) +=! float(x(m,k)) * w(k,n) where m in 0:96"
+ROWS = {
+    "first": (f"bfloat16(96,70) x, bfloat16(70,64) w) -> (y) {{ {PLAIN}, exists m < 66 }}", 0),
+    "last": (f"bfloat16(96,70) x, bfloat16(70,64) w) -> (y) {{ {PLAIN}, exists m >= 30 }}", 0),
+    "of a window": (
+        """float(2,18,32) x, float(3,32,64) w) -> (y) {
+        y(i,h,n) +=! x(i,h+r,k) * w(r,k,n) where h in 0:24, r in 0:3, exists h < 16 }""",
+        1,
+    ),
+    "of a triangle": (
+        """bfloat16(96,70) x, bfloat16(70,64) w) -> (y) {
+        y(m,n) +=! relu(x(m,k)) * w(k,n) where m in 0:96, k in 0:62, exists k >= m - 4 }""",
+        0,
+    ),
+}
+SHAPES: list[list[Any]] = [[(96, 70), (70, 64)], [(2, 18, 32), (3, 32, 64)]]
+
+
+@pytest.mark.slow_but("first", "of a window")
+@pytest.mark.parametrize("rows", ROWS)
+def test_they_stay_zero(rows: str, check_emulated: CheckAll, always: None) -> None:
+    text, number = ROWS[rows]
+    check_emulated([with_infinities(f"def f({text}", SHAPES[number])], gpu=FEW)
+
+
+def test_terms_that_are_counted_from_below_0_are_summed_up_again(
+    check_emulated: CheckAll, always: None
+) -> None:
+    """argmax counts its index from 0: all indices stay where they are."""
+    source = """def f(float(70,70) x, float(70,53) w) -> (y, p) {
+        y(m,n) +=! x(m+3,k+3) * w(k+3,n) where m in -3:60, k in -3:m+1
+        p(m) argmax=! x(m,j) }"""
+    check_emulated([with_infinities(source, [(70, 70), (70, 53)])], gpu=FEW)
+
+
+OWN = {
+    "another number": "y(m,n) +=! (m < 20 ? x(m,k) : 1) * w(k,n) where m in 0:96",
+    "0 times NaN": "y(m,n) +=! (m < 20 ? x(m,k) * 2 : 0) * w(k,n) where m in 0:96",
+}
+
+
+@pytest.mark.slow_but("another number")
+@pytest.mark.parametrize("own", OWN)
+def test_conditions_of_the_program_are_no_masks(
+    own: str, check_emulated: CheckAll, always: None
+) -> None:
+    source = f"""def f(bfloat16(96,192) x, bfloat16(192,96) w) -> (y) {{
+        {OWN[own]}, k in 0:192, n in 0:96, exists k >= n + 4 }}"""
+    check_emulated([with_infinities(source, [(96, 192), (192, 96)])], gpu=FEW)
+
+
+def test_steps_of_one_column_of_blocks_are_in_turn(check_emulated: CheckAll, always: None) -> None:
+    """Blocks of the second have none: their coordinate is a constant, as the only step's is."""
+    source = """def f(bfloat16(2,96,64) x, bfloat16(64,96) w) -> (y) {
+        y(b,m,n) +=! x(b,m,k) * w(k,n) where k in 0:64, exists k >= n + 4 }"""
+    check_emulated([(source, [(2, 96, 64), (64, 96)])], gpu=FEW)
+
+
+def with_infinities(source: str, shapes: list[Any]) -> tuple[str, list[Any]]:
+    inputs = arrays_for(comprehension_of(source), shapes, 7)
+    flat = inputs[1].reshape(-1)
+    flat[5], flat[-3] = nan, inf
+    return source, inputs
