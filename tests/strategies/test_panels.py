@@ -367,7 +367,7 @@ def test_random_contractions(number: int, count: int, check_all: CheckAll) -> No
 
 def test_what_a_block_has_in_the_cache_is_asked_for(compiled: Compile) -> None:
     """Its panels and sums may be larger than arrays on a stack are, of the second kernel, too."""
-    plan = compiled(MM, (2048, 2048), (2048, 2048), threads=16).plan
+    plan = compiled(MM, (2048, 2048), (2048, 2048), threads=8).plan
     assert [kernel.template for kernel in plan.kernels] == ["panel copies", "cpu_panels"]
     large = {name: one for name, one in plan.placements.items() if one.is_blocked}
     assert set(large) == {"A.panel0S0", "C.part0"}

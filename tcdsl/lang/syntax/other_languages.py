@@ -329,7 +329,7 @@ def _product(place: Place) -> str | None:
         place.is_after_a_target and re.search(rf"[=+\-*/(,]\s*[\d.]+\s+{element}\s*$", place.line)
     ):
         return "write * between the factors of a product: 2 * x(i)"
-    two = re.search(rf"=\s*(\w+\s*\([^()]*\))\s*({element})\s*$", place.line)
+    two = re.search(rf"=\s*(\w+\s*\([^()]*\))({element})\s*$", place.line)
     if two and place.is_after_a_target:
         one, other = two[1], two[2].strip()
         return f"write an operator between {one} and {other}: {one} * {other}"
