@@ -304,7 +304,7 @@ def test_tiles_with_fewer_steps_than_copies_are_ahead(
     head = (
         "def f(float(N,N) x) -> (y) { y(i,j) +=! x(i,k) * x(k,j) where i in 0:N, j in 0:N, k in 0:N"
     )
-    below, sparse = f"{head}, exists k < i }}", f"{head}, exists k % 16 == 3 }}"
+    below, sparse = f"{head}, exists k <= i }}", f"{head}, exists k % 16 == 3 }}"
     late = """def f(float(B,M,K) x, float(B,K,N) z) -> (y) {
         y(b,i,j) +=! x(b,i,k) * z(b,k,j)
             where b in 0:B, i in 0:M, j in 0:N, k in 0:K, exists k <= 9 * b

@@ -45,13 +45,16 @@ CASES: dict[str, Case] = {
     ),
     "softmax": at_all_sizes(SOFTMAX, lambda m, c: [(m, c)]),
     "batches": at_all_sizes(program("softmax without e", BATCHES), lambda m, c: [(3, m, c)]),
-    # Of (6272, 16) doubles, and of two arrays, blocks in chunks, and a kernel after them, are
-    # estimated to be faster.
+    # Of (6272, 16) and (4099, 5) doubles, and of two arrays, blocks in chunks, and a kernel after
+    # them, are estimated to be faster.
     "two arrays": (
         program("two arrays", COLUMNS),
         [[size] * 2 for size in (*SHORT, (5000, 16), LONG[1])],
     ),
-    "operators": (program("operators", COLUMNS, "double"), [[size] for size in (*SHORT, LONG[1])]),
+    "operators": (
+        program("operators", COLUMNS, "double"),
+        [[size] for size in (*SHORT, (3001, 5))],
+    ),
     "integers": at_all_sizes(program("integers", COLUMNS), lambda m, c: [(m, c)]),
     "only sums": at_all_sizes(LOGSUMEXP, lambda m, c: [(m, c)]),
     "halves": at_all_sizes(program("softmax", COLUMNS, "half"), lambda m, c: [(m, c)]),
