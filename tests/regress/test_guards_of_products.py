@@ -82,3 +82,27 @@ def with_infinities(source: str, shapes: list[Any]) -> tuple[str, list[Any]]:
     flat = inputs[1].reshape(-1)
     flat[5], flat[-3] = nan, inf
     return source, inputs
+
+
+FEW_RESULTS = {
+    "rows of seven": (
+        """def f(bfloat16(7,64) x, bfloat16(69,12) w) -> (y) {
+        y(m,n) +=! float(x(m-(-3),k)) * w(k,n-(-3))
+            where m in -3:4, n in -3:4, k in 0:64, exists 2*k <= m + 30, exists k >= n }""",
+        [(7, 64), (69, 12)],
+    ),
+    "rows of one": (
+        """def f(uint8(70,96) x, float8_e5m2(1,96) w) -> (y) {
+        y(m,n) +=! x(m,k) * (n <= k ? w(n,k) : 0)
+            where m in 0:70, n in 0:1, k in 0:96, exists k >= m - 4, exists k <= n }""",
+        [(70, 96), (1, 96)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FEW_RESULTS)
+def test_few_results_a_row(name: str, check_emulated: CheckAll, always: None) -> None:
+    """Flags of rows that have a NaN were tried: parts of sums were read that nobody had begun."""
+    source, shapes = FEW_RESULTS[name]
+    inputs = arrays_for(comprehension_of(source), shapes, 3)
+    check_emulated([(source, inputs)], gpu=FEW)

@@ -10,12 +10,11 @@ import pytest
 import tcdsl
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.plan import search
-from tcdsl.poly.scop import Kind, Scop
-from tcdsl.rewrites.scop.masked_sums import why_not_masked
+from tcdsl.poly.scop import Scop
 from tcdsl.strategies import contracted
 from tcdsl.strategies.templates import tile_implicit, tile_mma
 from tcdsl.testing import check
-from tests.conftest import arrays_for, comprehension_of, cuda_unit_of
+from tests.conftest import arrays_for, comprehension_of
 
 Lower = Callable[..., Scop]
 FEW = replace(load_chip("h200"), multiprocessors=4)
@@ -129,23 +128,6 @@ def test_the_last_result_and_whole_rows_are_made_again(
         inputs[1][k, n] = inf
         cases.append((source, inputs))
     check_emulated(cases, gpu=FEW)
-
-
-def test_flags_are_found_with_the_product() -> None:
-    unit = cuda_unit_of(text_of("lower", "bfloat16"), ((1024, 1024), (1024, 1024)))
-    kernels = {one.kernel: one.choice["template"] for one in unit.done.plan.weighed}
-    assert kernels["S0+S0_again_flags"] == "tile_mma"
-    assert kernels["S0_again+S0_again_store"] == "ragged"
-    parameters = unit.source.text.rpartition("__global__")[2].partition("{")[0]
-    assert "S0_again_flags" in parameters and "S0_again_sum" not in parameters, "in registers"
-
-
-def test_what_is_no_matrix_is_left(lower: Lower) -> None:
-    source = """def f(float(M,K) a, float(K) x) -> (y) {
-        y(m) +=! a(m,k) * x(k) where m in 0:M, k in 0:m+1 }"""
-    scop = lower(source, (9, 9), (9,))
-    sums = next(s for s in scop.statements if s.kind is Kind.UPDATE)
-    assert why_not_masked(scop, sums) == "it is no product of matrices"
 
 
 @pytest.mark.gpu
