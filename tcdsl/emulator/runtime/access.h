@@ -100,6 +100,23 @@ EMU_COLD static void unwritten(const Region &r, uintptr_t a, const Cell &cell, S
        r.flags & SHARED ? " by this block" : "", place(r, a));
 }
 
+/* What the last access that writes, or does not, has made of a cell: the same of one that was alike.
+ * Many cells are, for one copy filled them and the same threads have read them; what a fibre makes
+ * of them depends on the region, the cell, the time and what it knows. */
+struct Touch {
+  const Region *region;
+  Cell before, after;
+  uint32_t now, n_learnt;
+};
+static Touch latest_touch[2]; /* by WRITES */
+
+static EMU_HOT bool are_alike(const Cell &a, const Cell &b) {
+  uint64_t x[sizeof(Cell) / 8], y[sizeof(Cell) / 8];
+  memcpy(x, &a, sizeof x);
+  memcpy(y, &b, sizeof y);
+  return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]));
+}
+
 template <bool WRITES, bool ATOMICALLY>
 static EMU_HOT void touch(Region &r, Cell &cell, uintptr_t a, Site site) {
   Access &write = cell.write, &read = cell.read;
@@ -135,6 +152,20 @@ static EMU_HOT void touch(Region &r, Cell &cell, uintptr_t a, Site site) {
 }
 
 template <bool WRITES, bool ATOMICALLY>
+static EMU_HOT void touch_as_before(Region &r, Cell &cell, uintptr_t a, Site site) {
+  if (ATOMICALLY || (r.flags & IN_CLUSTER && r.rank != own->rank))
+    return touch<WRITES, ATOMICALLY>(r, cell, a, site);
+  Touch &last = latest_touch[WRITES];
+  if (last.region == &r && last.now == now && last.n_learnt == n_learnt && are_alike(last.before, cell)) {
+    cell = last.after;
+    return;
+  }
+  const Cell before = cell;
+  touch<WRITES, ATOMICALLY>(r, cell, a, site);
+  last = {&r, before, cell, now, n_learnt};
+}
+
+template <bool WRITES, bool ATOMICALLY>
 static EMU_HOT void check_access(uintptr_t a, uint64_t size, uint64_t alignment, Site site) {
   if (a - stacks < stacks_size) return;
   Region *r = region_at(a);
@@ -152,5 +183,5 @@ static EMU_HOT void check_access(uintptr_t a, uint64_t size, uint64_t alignment,
   if (__builtin_expect((offset | size) & ((1u << r->shift) - 1), 0)) split_cells(*r);
   Cell *cell = r->cells + (offset >> r->shift), *end = cell + (size >> r->shift);
   for (; cell < end; ++cell, a += 1u << r->shift)
-    touch<WRITES, ATOMICALLY>(*r, *cell, a, site);
+    touch_as_before<WRITES, ATOMICALLY>(*r, *cell, a, site);
 }

@@ -36,6 +36,7 @@ static char *take_stack() {
 }
 
 static void become(Fibre *f) {
+  forget_accesses();
   current = f;
   me = {own->index * launch.n_warps + f->index / 32, 1u << (f->index & 31), f->index & 31};
   if (counts_phases()) set_clock(*f);

@@ -68,6 +68,7 @@ static uint32_t *new_row() {
 
 /* From here on what is ordered is known of each thread. */
 static void know_threads() {
+  forget_accesses();
   known_through_phases = known_table;
   memset(known_table, 0, (uint64_t)n_known() * n_known() * sizeof(uint32_t));
 }
@@ -144,6 +145,7 @@ static void tell(Phases &one) {
 }
 
 static void learn(const Phases &one) {
+  forget_accesses();
   uint32_t *through = known_through_phases + known_self() * n_known();
   for (uint32_t t = 0; t < n_known(); ++t)
     if (through[t] < one.known[t]) through[t] = one.known[t];

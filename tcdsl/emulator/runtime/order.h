@@ -83,6 +83,11 @@ struct Joined { uint32_t from, warp, lanes, stamp, to; }; /* one more thread: wh
 static Vector<Several> several; /* of the block; entry 0 is nobody */
 static Vector<Joined> joined;
 
+/* Whoever learns of others, or becomes another fibre, calls this: what an access of a cell makes of
+ * what is known of it is kept until then (access.h). */
+static uint32_t n_learnt;
+static EMU_HOT void forget_accesses() { ++n_learnt; }
+
 /* Whether blocks run at the same time; and whether that is told by phases, or of each thread. */
 static EMU_HOT bool is_cluster() { return launch.cluster > 1; }
 static EMU_HOT bool counts_phases() { return is_cluster() && !launch.has_boxes; }
@@ -111,7 +116,7 @@ static void start_block_order() {
   known_through_phases = nullptr;
   latest = nullptr;
   has_fences = false;
-  
+  forget_accesses();
 }
 
 /* ---- clusters ---------------------------------------------------------------------------- */
@@ -148,6 +153,7 @@ static void start_cluster_order() {
 static void end_cluster_order(uint32_t n_phases) { now = cluster_start + (n_phases + 1) * PHASE; }
 
 static void set_clock(const Fibre &f) {
+  forget_accesses();
   now = cluster_start + PHASE * f.arrivals + own->ticks;
   barrier = cluster_start + PHASE * f.phases - 1;
 }
@@ -168,6 +174,7 @@ static void order_block_of_cluster() {
 }
 
 static void order_by_barrier() {
+  forget_accesses();
   if (counts_phases()) return order_block_of_cluster();
   barrier = own->last_barrier = now++;
   if (!has_fences) return;
@@ -181,6 +188,7 @@ static void order_by_barrier() {
 
 /* Order the lanes of one warp, of which *first* is lane 0, among one another. */
 static void order_lanes(uint32_t first, uint32_t lanes) {
+  forget_accesses();
   const uint32_t stamp = counts_phases() ? cluster_start + own->ticks : now++;
   uint32_t joined[32] = {};
   for (uint32_t rest = lanes; rest; rest &= rest - 1) {
@@ -274,6 +282,7 @@ static void order_by_atomic(const void *location) {
   Log *log = publishes ? log_of(location) : *place_of(location);
   if (!log) return;
   if (log->entries.size) acquired.push({log, log->entries.size, known_self(), now});
+  forget_accesses();
   if (publishes) log->entries.push(snapshot(k));
 }
 

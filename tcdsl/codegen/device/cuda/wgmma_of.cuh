@@ -84,21 +84,32 @@ void tc_run_product_of(void *to, const void *rows, int a, const void *columns, i
   const typename OF::A *const A = (const typename OF::A *)rows;
   const typename OF::B *const B = (const typename OF::B *)columns;
   const int row = (int)threadIdx.z % 4 * 16 + (int)threadIdx.x / 4, column = (int)threadIdx.x % 4 * 2;
-  constexpr int APART = 4 / (int)sizeof(typename OF::A), COUNT = OF::TERMS / APART * OF::PARTS;
+  constexpr int APART = 4 / (int)sizeof(typename OF::A), WORDS = OF::TERMS / APART;
+  constexpr int COUNT = WORDS * OF::PARTS;
+  /* Each word is read once, for the emulator checks every access. */
+  uint32_t x[2][KT * WORDS], y[KT * WORDS];
+  for (int word = 0; word < 2 * KT * WORDS; word++) {
+    const int h = word / (KT * WORDS), term = word % (KT * WORDS) * APART;
+    x[h][term / APART] = tc_word_in_atoms<LA, MA, IS_A>(A, a, row + 8 * h, term);
+  }
   for (int i = 0; i < N / 2; i++) {
-    const int h = i / (N / 4), own_column = i % (N / 4) / 2 * 8 + column + i % 2;
+    const int own = i / 2, h = i % 2; /* both rows of a column */
+    if (h == 0)
+      for (int word = 0; word < KT * WORDS; word++)
+        y[word] = tc_word_in_atoms<LB, MB, IS_B>(B, b, own / 2 * 8 + column + own % 2, word * APART);
+    S sum = sums[h * (N / 4) + own];
     for (int k = 0; k < KT; k++) {
       typedef typename tc_exact_sum<S>::type E;
-      E exact = sums[i], terms[COUNT] = {};
+      E exact = sum, terms[COUNT] = {};
       for (int word = 0; word < COUNT; word++) {
-        const int term = k * OF::TERMS + word / OF::PARTS * APART, part = word % OF::PARTS;
-        const auto x = tc_word_in_atoms<LA, MA, IS_A>(A, a, row + 8 * h, term);
-        const auto y = tc_word_in_atoms<LB, MB, IS_B>(B, b, own_column, term);
-        OF::add(OF::BITS ? terms[word] : exact, OF::part_of_a(x, part), OF::part_of_b(y, part));
+        const int at = k * WORDS + word / OF::PARTS, part = word % OF::PARTS;
+        OF::add(OF::BITS ? terms[word] : exact, OF::part_of_a(x[h][at], part),
+                OF::part_of_b(y[at], part));
       }
       if constexpr (OF::BITS > 0) exact = tc_cut_sum<OF::BITS>(exact, terms);
-      sums[i] = (S)exact;
+      sum = (S)exact;
     }
+    sums[h * (N / 4) + own] = sum;
   }
 }
 #endif
