@@ -109,7 +109,10 @@ def _case_of(item: pytest.Item) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pycollect_makeitem(collector: pytest.Collector) -> Generator[None, Any, Any]:
-    """A case that ``slow_but`` names and the test does not have is an error: it would be slow."""
+    """A case that ``slow_but`` names and the test does not have is an error: it would be slow.
+
+    ``one_in(n)``: of a parametrised test one case of n, and those named so, are not ``fuzz``.
+    """
     made = yield
     items = [i for i in made if isinstance(i, pytest.Item)] if isinstance(made, list) else []
     marks = (item.get_closest_marker("slow_but") for item in items)
@@ -117,6 +120,10 @@ def pytest_pycollect_makeitem(collector: pytest.Collector) -> Generator[None, An
     if unknown := named - {_case_of(item) for item in items}:
         test = items[0].name.partition("[")[0]
         raise collector.CollectError(f"slow_but: {test} has no case {sorted(unknown)}")
+    for number, item in enumerate(items):
+        mark = item.get_closest_marker("one_in")
+        if mark is not None and number % mark.args[0] and _case_of(item) not in named:
+            item.add_marker(pytest.mark.fuzz)
     return made
 
 

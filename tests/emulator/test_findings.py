@@ -320,6 +320,15 @@ def test_scratch_memory_that_nobody_wrote(emulate: Emulate) -> None:
             y=np.zeros(32, F32))  # fmt: skip
 
 
+def test_an_output_that_is_read_after_an_input_like_it(emulate: Emulate) -> None:
+    """Nobody has accessed either; what a read makes of one is not what it makes of the other."""
+    program = emulate(
+        'extern "C" __global__ void k(float *y, float *z) { z[1] = y[0] + z[0]; }', 1, 1
+    )
+    finding(program, "read of memory that was never written: z[0]",
+            written=frozenset("z"), y=np.zeros(2, F32), z=np.zeros(2, F32))  # fmt: skip
+
+
 def test_an_output_that_is_read_first(emulate: Emulate) -> None:
     program = emulate('extern "C" __global__ void k(float *y) { y[0] += 1; }', 1, 1)
     finding(program, "read of memory that was never written: y[0]", y=np.zeros(1, F32),

@@ -58,6 +58,7 @@ def calls(unit: Any) -> bool:
     return any(name.startswith("tc_wgmma_of") for name in unit.source.functions)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow_but(*(f"sizes0-types{n}-options{n}" for n in (1, 4)))
 @pytest.mark.parametrize(("types", "options"), CASES)
 @pytest.mark.parametrize("sizes", SIZES)

@@ -111,6 +111,7 @@ def test_products(form: str, sizes: str, cuda_unit: MakeUnit, emulated: Any) -> 
             check(program, *drawn("bfloat16", shapes))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["swaths", "persistent", "shared sums", "last block", "wide"])
 def test_other_tiles(how: str, cuda_unit: MakeUnit, emulated: Any) -> None:
@@ -138,6 +139,7 @@ TYPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("types", TYPES, ids=lambda types: types[0])
 def test_other_types(types: tuple[str, str], cuda_unit: MakeUnit, emulated: Any) -> None:

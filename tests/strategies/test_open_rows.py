@@ -49,6 +49,7 @@ def check(f: Any, opened: str, sizes: dict[str, int], lengths: Sequence[int]) ->
     return found
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow_but("half-NT-K")
 @pytest.mark.parametrize("opened", "MNK")
 @pytest.mark.parametrize("form", PRODUCTS)
@@ -78,6 +79,7 @@ CONVOLUTIONS = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.slow
 @pytest.mark.parametrize("opened", "CFHW")
 @pytest.mark.parametrize("form", CONVOLUTIONS)
@@ -113,6 +115,7 @@ GRAPHS = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.slow_but("half-batchnorm-W")
 @pytest.mark.parametrize("opened", "HW")
 @pytest.mark.parametrize("form", GRAPHS)

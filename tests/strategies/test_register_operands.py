@@ -167,6 +167,7 @@ def test_it_may_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert in_registers(planned(source_of(form), *shapes, options=options))
 
 
+@pytest.mark.one_in(3)
 @needs_nvrtc
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)

@@ -18,6 +18,8 @@ from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.row_graphs import row_axes
 from tcdsl.strategies.templates import row, row_cluster
 from tcdsl.strategies.work import least_work_of
+from tcdsl.testing.comparison import check
+from tests.conftest import arrays_for
 from tests.strategies.test_templates import problems_of
 
 CheckAll = Callable[..., None]
@@ -56,7 +58,7 @@ def group_norm(sizes: tuple[int, int, int, int, int]) -> tuple[str, list[tuple[i
 @pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 @pytest.mark.parametrize("axes", SHAPES)
 def test_every_share_of_a_row_is_right(
-    axes: tuple[int, int], cuda_unit: MakeUnit, check_emulated: CheckAll
+    axes: tuple[int, int], cuda_unit: MakeUnit, emulated: Callable[..., Any]
 ) -> None:
     """Each is verified by isl, and none falls back."""
     shapes = shapes_of(3, axes)
@@ -65,9 +67,11 @@ def test_every_share_of_a_row_is_right(
     configs = list(row_cluster.space(problem))
     assert {config.outer_threads > 1 for config in configs} >= {True}
     assert {config.cluster for config in configs} > {1} or axes == SHAPES[0]
-    for config in configs:
-        options = asked_for(unit, **{name: getattr(config, name) for name in config.__slots__})
-        check_emulated([(GROUPS, shapes)], options=options)
+    asked = [{name: getattr(config, name) for name in config.__slots__} for config in configs]
+    units = [cuda_unit(GROUPS, *shapes, options=asked_for(unit, **own)) for own in asked]
+    inputs = arrays_for(unit.comprehension, shapes, 0)
+    for program in emulated(units):
+        check(program, *inputs)
 
 
 def test_threads_are_along_both_axes_and_wait_for_three_folds(cuda_unit: MakeUnit) -> None:
