@@ -41,7 +41,16 @@ from tcdsl.runtime.lazy_defs import LazyDef, SizedDef
 from tcdsl.runtime.size_arguments import separated
 from tcdsl.runtime.size_classes import VALUES_BEFORE, classes_of, leading_sizes
 from tcdsl.runtime.typed_calls import compiled_method
-from tcdsl.runtime.warm_path import MISSING, form_of, remember, signature, with_sizes
+from tcdsl.runtime.warm_path import (
+    MISSING,
+    compiler_setting,
+    flags_setting,
+    form_of,
+    remember,
+    signature,
+    threads_setting,
+    with_sizes,
+)
 
 if TYPE_CHECKING:
     from tcdsl.driver import Compiled
@@ -86,7 +95,8 @@ class Opening:
         return build(sized, specs, target, options)
 
     def _family(self, sized: SizedDef, specs: Specs, target: str, options: Options) -> "_Family":
-        key = (target, options, layouts_of(self._head, specs))
+        settings = compiler_setting(), flags_setting(), threads_setting()
+        key = (target, options, layouts_of(self._head, specs), *settings)
         family = self._families.get(key)
         if family is None:
             family = _Family(target, options, dict(sized.sizes))

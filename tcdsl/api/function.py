@@ -34,9 +34,12 @@ from tcdsl.runtime.typed_calls import array_method
 from tcdsl.runtime.warm_path import (
     MISSING,
     WarmCall,
+    compiler_setting,
+    flags_setting,
     remember,
     signature,
     target_setting,
+    threads_setting,
     with_sizes,
 )
 from tcdsl.source import Source
@@ -343,7 +346,8 @@ class Function(metaclass=Documented):
             signed = signature(args)
             if sizes:
                 signed = with_sizes(signed, sizes.values())
-            return signed, target_setting() if target is None else target, options
+            chosen = target_setting() if target is None else target
+            return signed, chosen, options, compiler_setting(), flags_setting(), threads_setting()
         except TCError:
             self._described(args)  # says which argument it is
             raise

@@ -6,12 +6,10 @@ outermost and neighbours in memory are neighbours in time.
 """
 
 from collections import Counter
-from collections.abc import Mapping
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from math import gcd, prod
-from operator import add, floordiv, mod, mul, sub
 from weakref import WeakKeyDictionary
 
 import islpy as isl
@@ -22,12 +20,14 @@ from tcdsl.lang.comprehension import (
     Const,
     Expr,
     Index,
+    Load,
     Select,
     Size,
     Unary,
     fold,
     walk,
 )
+from tcdsl.lang.ranges.index_bounds import Values
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.data_ranges import after_bounds, range_of_dim, typical_counts
 from tcdsl.poly.isl_utils import (
@@ -39,6 +39,7 @@ from tcdsl.poly.isl_utils import (
     greatest,
     rest_of,
 )
+from tcdsl.poly.known_values import values_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Interleaved, Scop, Statement, Stride
 from tcdsl.records import dataclass
@@ -46,7 +47,6 @@ from tcdsl.records import dataclass
 UNKNOWN_STRIDE = 64  # what a gather's counts as in a cost
 OPEN_EXTENT = 1024  # what an open size counts as in a cost
 STEPS_SEEN = 64  # of digits, to tell by how much most of them move an access
-_EVALUATED = {"+": add, "-": sub, "*": mul, "/": floordiv, "%": mod}
 SELDOM = 64  # a remainder of this begins again in one of so many steps, at most
 
 
@@ -269,16 +269,20 @@ def _step_of_digits(array: Array, access: Access, index: str) -> float | None:
 
     None where *index* has no digits there, nobody knows them, or most steps move nothing.
     """
-    parts = [node for one in access.subscripts for node in walk(one) if _is_digit(node, index)]
-    if len({node.op for node in parts if isinstance(node, Binary)}) < 2:
+    nodes = [node for one in access.subscripts for node in walk(one)]
+    parts = [node for node in nodes if _is_digit(node, index)]
+    is_gather = any(isinstance(node, Load) for node in nodes)
+    if is_gather or len({node.op for node in parts if isinstance(node, Binary)}) < 2:
         return None
+    others = {node.name: Values(0, 0) for node in nodes if isinstance(node, Index)}
     places = []
     for value in range(STEPS_SEEN + 1):
-        own = [fold(one, partial(_value, {index: value})) for one in access.subscripts]
-        if None in own:
+        named = {**others, index: Values(value, value)}
+        own = [values_of(one, named, {}) for one in access.subscripts]
+        if any(at.low != at.high for at in own):
             return None
         pairs = zip(own, array_strides(array), strict=True)
-        places.append(sum(at * stride for at, stride in pairs if at is not None))
+        places.append(sum(at.low * stride for at, stride in pairs))
     ((most, _),) = Counter(b - a for a, b in pairwise(places)).most_common(1)
     return float(most) or None
 
@@ -290,23 +294,6 @@ def _is_digit(node: Expr, index: str) -> bool:
             return any(isinstance(one, Index) and one.name == index for one in walk(left))
         case _:
             return False
-
-
-def _value(values: Mapping[str, int], expr: Expr, operands: tuple[int | None, ...]) -> int | None:
-    """Return *expr* at *values* of indices, others 0, from what its operands are."""
-    match expr, operands:
-        case Const(value=value), _:
-            return int(value)
-        case Index(name=name), _:
-            return values.get(name, 0)
-        case Cast(), (own,):
-            return own
-        case Unary(op="-"), (int(own),):
-            return -own
-        case Binary(op=op), (int(left), int(right)) if op in _EVALUATED:
-            return _EVALUATED[op](left, right) if right or op not in "/%" else None
-        case _:
-            return None
 
 
 def _without_turns(node: Expr) -> Expr:

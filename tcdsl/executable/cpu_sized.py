@@ -23,7 +23,7 @@ from tcdsl.lang.types.dtypes import DType
 from tcdsl.lang.types.head import MAX_OPEN
 from tcdsl.runtime.arguments import allocate, as_input
 from tcdsl.runtime.arrays import ArraySpec, row_major
-from tcdsl.runtime.cpu_call import Maker, maker_of
+from tcdsl.runtime.cpu_call import Maker, is_plain_tensor, maker_of
 from tcdsl.runtime.host_products import require_multiplied
 from tcdsl.runtime.launch import Fault, FaultRecord
 from tcdsl.runtime.lazy_defs import SizedDef
@@ -122,7 +122,7 @@ class CpuSizedCalls:
 
     def _may_write(self, out: Any, extents: Shapes, args: Sequence[Any]) -> bool:
         """Return whether the code may write *out*: one plain array, apart from all of *args*."""
-        is_plain = _is_plain_tensor if self._is_torch else _is_plain_array
+        is_plain = is_plain_tensor if self._is_torch else _is_plain_array
         if self._updated or len(extents) != 1 or not is_plain(out):
             return False
         if out.shape != extents[0] or out.dtype != self._stored[0]:
@@ -170,12 +170,6 @@ def _own_type(dtype: DType, is_torch: bool) -> Any:
 
 def _is_plain_array(x: Any) -> bool:
     return type(x) is np.ndarray and x.flags.carray
-
-
-def _is_plain_tensor(x: Any) -> bool:
-    """Return whether *x* is dense and in host memory, and records no gradient."""
-    is_dense = type(x) is sys.modules["torch"].Tensor and is_direct(x) and x.is_contiguous()
-    return is_dense and not x.requires_grad
 
 
 def _tensor_addresses(tensors: Sequence[Any]) -> list[int]:

@@ -139,7 +139,7 @@ def spec(shape: int | Sequence[int], dtype: Any) -> ArraySpec:
         if not isinstance(extent, numbers.Integral) or extent < 0:
             raise _no_shape(shape, "give a sequence of integers that are at least 0")
     plain = tuple(int(extent) for extent in extents)
-    kind = _named_dtype(dtype)
+    kind = named_dtype(dtype, "the placeholder")
     if math.prod(max(extent, 1) for extent in plain) * kind.size_bytes > _MOST_BYTES:
         raise _no_shape(plain, "give a shape that can be addressed: of less than 2^63 bytes")
     return ArraySpec(kind, plain, row_major(plain))
@@ -149,7 +149,11 @@ def _no_shape(shape: object, advice: str) -> Exception:
     return NOT_AN_ARRAY(what="the placeholder", found=f"of shape {shape!r}", advice=advice)
 
 
-def _named_dtype(dtype: Any) -> DType:
+def named_dtype(dtype: Any, what: str) -> DType:
+    """Return the element type *dtype* of *what*, by whichever of its names.
+
+    :raises ShapeError: (TC055) it is not a type of the language.
+    """
     if isinstance(dtype, DType):
         return dtype
     # NumPy reads None as float64: nobody who leaves out a type means that.
@@ -160,7 +164,7 @@ def _named_dtype(dtype: Any) -> DType:
         with suppress(TypeError):
             known = from_numpy(np.dtype(dtype))
     if known is None:
-        raise _unsupported("the placeholder", str(dtype))
+        raise _unsupported(what, str(dtype))
     return known
 
 
@@ -266,6 +270,10 @@ def _describe_torch(x: Any, what: str) -> ArraySpec:
     if str(x.layout) != "torch.strided":
         raise NOT_AN_ARRAY(
             what=what, found=f"a tensor of layout {x.layout}", advice="use x.to_dense()"
+        )
+    if x.is_nested:
+        raise NOT_AN_ARRAY(
+            what=what, found="a nested tensor", advice="use torch.nested.to_padded_tensor(x, 0.0)"
         )
     # What as_numpy makes of a lazily negated tensor, and of one that is not aligned, is a copy.
     strides = tuple(x.resolve_neg().stride())

@@ -4,8 +4,9 @@
     arguments         ->  data_ptr() of each
     results           ->  empty tensors of PyTorch, as its compiled code makes them
 
-Whatever is otherwise goes the long way: an ``out=``, other libraries' arrays, numbers, arguments
-that the code cannot read as they are, results that are inputs, too.
+Whatever is otherwise goes the long way: other libraries' arrays, numbers, arguments that the code
+cannot read as they are, results that are inputs, too, and an ``out=`` that is not dense or shares
+memory with what is read.
 """
 
 import sys
@@ -35,7 +36,7 @@ class CpuCall(WarmCall):
 
     __slots__ = (
         "_function", "_give_back", "_has_products", "_is_single", "_makers", "_order", "_pack",
-        "_raise_fault", "_select", "_slowly", "_take", "_values",
+        "_raise_fault", "_select", "_slowly", "_spans", "_take", "_values", "_wanted",
     )  # fmt: skip
 
     def __init__(
@@ -46,7 +47,10 @@ class CpuCall(WarmCall):
         raise_fault: Callable[[Fault], NoReturn],
         slowly: Slowly,
     ) -> None:
-        """Take the *program*, whose pointers are, in *order*, those of arguments and results."""
+        """Take the *program*, whose pointers are, in *order*, those of arguments and results.
+
+        *slowly* is what runs on arguments and an ``out=`` of any kind.
+        """
         # Not the kernel's own call, which would be one more frame.
         self._function, self._pack = program.kernel.function, program.kernel.pack_pointers
         self._values = program.integers
@@ -60,15 +64,22 @@ class CpuCall(WarmCall):
         self._give_back = program.give_back
         self._has_products = program.has_products
         self._raise_fault, self._slowly = raise_fault, slowly
+        torch: Any = sys.modules["torch"]
+        # The results as they have to be, and how many bytes arguments extend over.
+        self._wanted = [(shape, getattr(torch, dtype.library_name)) for _, shape, dtype in outputs]
+        self._spans: list[int] | None = None  # of the first call's, like all of the signature
 
     def run(self, args: Sequence[Any], out: Any = None, addresses: Any = None) -> Any:
-        """Run on *args*, and return new results; into *out* the long way.
+        """Run on *args*, and return the results: new ones, or *out*.
 
         :arg addresses: those of *args*, in a list that may be changed, if they are known.
         """
-        if out is not None:
-            return self._slowly(args, out)
-        results = [make() for make in self._makers]
+        if out is None:
+            results = [make() for make in self._makers]
+        else:
+            results = [out] if self._is_single else out
+            if not self._may_write(results, args):
+                return self._slowly(args, out)
         pointers = addresses or [x.data_ptr() for x in args]
         for x in results:
             pointers.append(x.data_ptr())
@@ -89,6 +100,25 @@ class CpuCall(WarmCall):
         if is_faulty:
             self._raise_fault(Fault(*record))
         return results[0] if self._is_single else tuple(results)
+
+    def _may_write(self, out: Any, args: Sequence[Any]) -> bool:
+        """Return whether *out* are plain tensors, apart from each other and from all of *args*."""
+        wanted = self._wanted
+        if type(out) not in (list, tuple) or len(out) != len(wanted):
+            return False
+        for x, (shape, kind) in zip(out, wanted):  # noqa: B905
+            if not is_plain_tensor(x) or x.shape != shape or x.dtype != kind:
+                return False
+        if self._spans is None:
+            self._spans = [_span_bytes(x) for x in args]
+        taken = [(x.data_ptr(), n) for x, n in zip(args, self._spans)]  # noqa: B905
+        for x in out:
+            start, size = x.data_ptr(), x.nbytes
+            for first, n in taken:
+                if start < first + n and first < start + size:
+                    return False
+            taken.append((start, size))
+        return True
 
     def unrolled(
         self, count: int, checked: Callable[[Sequence[Any]], Any], *, is_listed: bool
@@ -146,6 +176,22 @@ class CpuCall(WarmCall):
         exec(f"def call({', '.join(inputs)}):\n{body}", known)
         found: Callable[..., Any] = known["call"]
         return found
+
+
+def is_plain_tensor(x: Any) -> bool:
+    """Return whether *x* is dense and in host memory, aligned, and records no gradient."""
+    torch: Any = sys.modules["torch"]
+    if type(x) is not torch.Tensor or not x.is_cpu or x.layout is not torch.strided:
+        return False
+    if x.requires_grad or not x.is_contiguous():
+        return False
+    return not x.is_neg() and x.data_ptr() % x.element_size() == 0
+
+
+def _span_bytes(x: Any) -> int:
+    """Return from the first byte of the tensor *x* to behind its last one."""
+    last = sum((n - 1) * stride for n, stride in zip(x.shape, x.stride(), strict=True))
+    return (last + 1) * x.element_size() if x.numel() else 0
 
 
 def maker_of(dtype: DType, name: str) -> Callable[[tuple[int, ...]], Maker]:

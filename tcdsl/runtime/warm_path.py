@@ -203,6 +203,11 @@ def remember(kept: dict[Any, Value], key: Hashable, value: Value) -> Value:
 
 
 target_setting = reader("TCDSL_TARGET")
+# What code depends on besides the call; each takes 0.04 us of a warm one.  The other settings of
+# compilers (TCDSL_CXX, TCDSL_NVRTC, TCDSL_ISL_OPERATIONS) count where something is compiled.
+compiler_setting = reader("TCDSL_CC")
+flags_setting = reader("TCDSL_CFLAGS")
+threads_setting = reader("TCDSL_THREADS")
 
 
 def chosen_target(target: str | None) -> Hashable:

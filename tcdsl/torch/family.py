@@ -18,7 +18,7 @@ from tcdsl.errors import SemanticError, TCError
 from tcdsl.frontends.derivatives import Passes, jvp, passes, vjp
 from tcdsl.lang.types.head import Head
 from tcdsl.records import dataclass
-from tcdsl.runtime.arrays import spec
+from tcdsl.runtime.arrays import ArraySpec, named_dtype
 from tcdsl.runtime.fitting import require_type
 from tcdsl.torch.batching import batched_tensors, batched_text
 from tcdsl.torch.sizes import Shape, ShapeFunction
@@ -73,8 +73,8 @@ class Form:
         :raises TCError: their types or shapes do not fit the def.
         """
         for name, tensor in zip(self.head.inputs, inputs, strict=True):
-            found = replace(spec((), tensor.dtype), library="torch")
-            require_type(self.head, name, found)
+            dtype = named_dtype(tensor.dtype, f"argument {name!r}")
+            require_type(self.head, name, ArraySpec(dtype, (), (), library="torch"))
         return self.shapes([tensor.shape for tensor in inputs], sizes)
 
     def expect(self, names: frozenset[str]) -> None:

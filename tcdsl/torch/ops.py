@@ -46,6 +46,11 @@ from tcdsl.torch.family import Batch, Form, extended, step
 
 _NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
 _AUTOCAST = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
+# Sparse and nested tensors are none that a function takes; it says so better than the dispatcher.
+_KERNEL_KEYS = tuple(
+    f"{kind}{device}" for kind in ("", "Sparse", "SparseCsr", "NestedTensor")
+    for device in ("CPU", "CUDA")
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,7 +205,7 @@ class _Operator:
 
     def register(self, library: Any, name: str) -> None:
         """Give *name* its kernels and rules."""
-        for key in ("CPU", "CUDA"):
+        for key in _KERNEL_KEYS:
             library.impl(name, self.kernel, key)
         for device, key in _AUTOCAST.items():
             library.impl(name, self._autocast(device, key), key)
@@ -297,7 +302,7 @@ class _Derived:
 
     def register(self, library: Any, name: str) -> None:
         """Give *name* its kernels and rules."""
-        for key in ("CPU", "CUDA"):
+        for key in _KERNEL_KEYS:
             library.impl(name, self._call, key)
         qualified = f"{library.ns}::{name}"
         torch.library.register_fake(qualified, self._fake, lib=library)

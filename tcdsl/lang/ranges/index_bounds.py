@@ -58,7 +58,9 @@ def _corners(node: Expr, operands: tuple[Values, ...]) -> tuple[list[int], bool]
         case Binary(op="/"):
             return _quotients(*ends)
         case Binary(op="%"):
-            divisors = ends[1]
+            dividends, divisors = ends
+            if dividends[0] == dividends[1] and divisors[0] == divisors[1] != 0:
+                return [dividends[0] % divisors[0]], True
             return [0, min(0, divisors[0] + 1), max(0, divisors[1] - 1)], False
         case Binary(op="<<"):
             return [a << b for a, b in product(*ends)], True
