@@ -123,16 +123,15 @@ def why_not_free_of_races(scop: Scop, dependences: Dependences, tree: Node) -> s
         if edge.is_relaxed and scop.by_name[edge.source].is_atomic:
             continue
         conflicts = edge.relation
-        for loop in _shared_loops(paths[edge.source], paths[edge.sink]):
+        shared = _shared_loops(paths[edge.source], paths[edge.sink])
+        while shared and not _is_concurrent(shared[-1], edge):  # nothing is asked of these
+            shared.pop()
+        for loop in shared:
             together = conflicts.intersect(_same(scop, edge, loop))
             one = together
             if loop.kind is LoopKind.BLOCK:
                 one = conflicts.intersect(_same(scop, edge, loop, loop.width))
-            is_concurrent = loop.kind in CONCURRENT
-            # Lanes accumulate one by one, tensor cores in any order; the rest is at once.
-            if loop.kind in (LoopKind.LANES, LoopKind.COLLECTIVE):
-                is_concurrent = not edge.is_relaxed
-            is_left = is_concurrent and not conflicts.is_subset(one)
+            is_left = _is_concurrent(loop, edge) and not conflicts.is_subset(one)
             if is_left and loop.kind is LoopKind.BLOCK:
                 ends = edge.source, edge.sink
                 is_left = not is_signalled(scop, tree, ends, conflicts.subtract(one))
@@ -143,6 +142,14 @@ def why_not_free_of_races(scop: Scop, dependences: Dependences, tree: Node) -> s
                 )
             conflicts = together
     return None
+
+
+def _is_concurrent(loop: Loop, edge: Dependence) -> bool:
+    """Return whether the ends of *edge* would conflict in different iterations of *loop*."""
+    # Lanes accumulate one by one, tensor cores in any order; the rest is at once.
+    if loop.kind in (LoopKind.LANES, LoopKind.COLLECTIVE):
+        return not edge.is_relaxed
+    return loop.kind in CONCURRENT
 
 
 def _same(scop: Scop, edge: Dependence, loop: Loop, modulo: int = 0) -> isl.Map:
