@@ -11,6 +11,7 @@ A failure is a bug in tcdsl: the driver turns it into an InternalError with a fi
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import islpy as isl
 
@@ -92,6 +93,8 @@ def _backwards(
     """
     undecided = edge.relation
     for loop in shared:
+        if _is_shared_iteration(edge, loop):
+            continue
         source, sink = _coordinates(scop, edge, loop)
         wrong = undecided.intersect(source.lex_gt_map(sink))
         if not wrong.is_empty():
@@ -100,6 +103,21 @@ def _backwards(
         if undecided.is_empty():
             return None
     return None if comes_later or undecided.is_empty() else undecided
+
+
+def _is_shared_iteration(edge: Dependence, loop: Loop) -> bool:
+    """Return whether both ends of *edge* are known to be in the same iteration of *loop*.
+
+    Equal parts of dimensions that are equal are equal: asked once of the dimensions, for all loops
+    over parts of them.  Of what is not found here isl's relations say more.
+    """
+    source, sink = loop.coordinates[edge.source], loop.coordinates[edge.sink]
+    return (
+        isinstance(source, Coordinate)
+        and isinstance(sink, Coordinate)
+        and replace(source, position=sink.position) == sink
+        and edge.has_equal(source.position, sink.position)
+    )
 
 
 def _coordinates(scop: Scop, edge: Dependence, loop: Loop) -> tuple[isl.MultiPwAff, isl.MultiPwAff]:
@@ -127,6 +145,8 @@ def why_not_free_of_races(scop: Scop, dependences: Dependences, tree: Node) -> s
         while shared and not _is_concurrent(shared[-1], edge):  # nothing is asked of these
             shared.pop()
         for loop in shared:
+            if _is_shared_iteration(edge, loop):
+                continue
             together = conflicts.intersect(_same(scop, edge, loop))
             one = together
             if loop.kind is LoopKind.BLOCK:
