@@ -312,6 +312,8 @@ def _without_turns(node: Expr) -> Expr:
 
 def coefficient_of(expr: Expr, index: str) -> int | None:
     """Return how much *expr* grows when *index* does by one, None if that varies."""
+    if isinstance(expr, Index):  # most are
+        return int(expr.name == index)
     value = fold(expr, lambda node, operands: _linear(node, operands, index))
     return None if value is None else int(value[0])
 

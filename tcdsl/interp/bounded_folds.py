@@ -67,20 +67,22 @@ class Sum:
         self.add(np.arange(held.value.size), _column(held), used[:, None], 0)
 
     def add(self, elements: Array, values: Approximate, runs: Array, first: int | Array) -> None:
-        x, e = np.where(runs, values.value, 0), np.where(runs, values.bound, 0.0)
+        x, e = _where(runs, values.value), _where(runs, values.bound)
+        own = np.abs(x) + e if values.size is None else _where(runs, values.size)
+        if values.parts > 1:
+            own = PARTS_LARGER * own
         # Infinities and NaNs decide the value, not the size.
-        larger = 1.0 if values.parts == 1 else PARTS_LARGER
-        own = np.abs(x) + e if values.size is None else np.where(runs, values.size, 0.0)
-        size = np.where(np.isfinite(x), larger * own, 0).astype(np.float64)
-        rough = (e > 0) | (np.isfinite(x) & (np.rint(x * _QUANTUM) != x * _QUANTUM))
+        finite, quanta = np.isfinite(x), x * _QUANTUM
+        size = _where(finite, own).astype(np.float64, copy=False)
+        rough = (e > 0) | (finite & (np.rint(quanta) != quanta))
         for total, terms in (
             (self._value, x),
             (self._error, e),
             (self._size, size),
-            (self._terms, values.parts * runs.astype(np.float64)),
-            (self._rough, rough.astype(np.float64)),
         ):
             np.add.at(total, elements, terms.sum(axis=1))
+        np.add.at(self._terms, elements, values.parts * np.count_nonzero(runs, axis=1))
+        np.add.at(self._rough, elements, np.count_nonzero(rough, axis=1))
 
     def result(self) -> Approximate:
         u = unit_roundoff(self._dtype)
@@ -228,6 +230,11 @@ class Arg:
 
     def result(self) -> Approximate:
         return Approximate(self._fold.result(), self._bound)
+
+
+def _where(kept: Array, terms: Array) -> Array:
+    """Return *terms*, and 0 where they are not *kept*: all are, mostly."""
+    return terms if terms.shape == kept.shape and kept.all() else np.where(kept, terms, 0)
 
 
 def _column(v: Approximate) -> Approximate:

@@ -110,9 +110,11 @@ def rounded(value: Array, bound: Array, exact: Array, dtype: DType) -> Approxima
     Where the operands are *exact* the one rounding is known; a subnormal result may lose more
     than its relative share.
     """
-    known = np.abs(value - value.astype(dtype.numpy))
-    usual = unit_roundoff(dtype) * (np.abs(value) + bound) + smallest(dtype)
-    lost = np.where(np.isfinite(value), np.where(exact, known, usual), 0)
+    lost = known = np.abs(value - value.astype(dtype.numpy))
+    if not exact.all():
+        usual = unit_roundoff(dtype) * (np.abs(value) + bound) + smallest(dtype)
+        lost = np.where(exact, known, usual)
+    lost = np.where(np.isfinite(value), lost, 0)
     return settled(value, bound + lost, dtype)
 
 
@@ -369,6 +371,8 @@ def _undecided_logic(op: str, a: Approximate, b: Approximate) -> Array:
 def _operand_errors(op: str, a: Approximate, b: Approximate, value: Array) -> Array:
     """Return what the errors of its operands add to the error of ``a op b`` on floats."""
     (x, ex), (y, ey) = (a.value, a.bound), (b.value, b.bound)
+    if not ex.any() and not ey.any():  # products of what is given: most of the terms that there are
+        return np.zeros(np.broadcast_shapes(x.shape, ex.shape, y.shape, ey.shape))
     sign_known = (np.abs(y) > ey) | (ey == 0)
     match op:
         case "+" | "-":

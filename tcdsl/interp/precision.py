@@ -66,10 +66,16 @@ def smallest(dtype: DType) -> float:
 
 def settled(value: Array, bound: Array, dtype: DType) -> Approximate:
     """Return *value* with *bound*: inf where *dtype* might overflow, 0 at certain infinities."""
-    bound, finite = np.where(np.isnan(bound), np.inf, bound * _SLACK), np.isfinite(value)
+    # What concerns no element at all is mostly left out: these arrays have all terms of a sum.
+    bound, finite = np.asarray(bound * _SLACK), np.isfinite(value)
+    if np.isnan(bound).any():
+        bound = np.where(np.isnan(bound), np.inf, bound)
     over = finite & (np.abs(value) + bound > largest(dtype))
-    certain = ~finite & np.isfinite(bound)  # no number is near an infinity, and NaN is NaN
-    bound = np.where(over, np.inf, np.where(certain, 0.0, bound))
+    if not finite.all():
+        certain = ~finite & np.isfinite(bound)  # no number is near an infinity, and NaN is NaN
+        bound = np.where(certain, 0.0, bound)
+    if over.any() or over.shape != bound.shape:
+        bound = np.where(over, np.inf, bound)
     return Approximate(value, _upwards(bound))
 
 
@@ -78,4 +84,5 @@ def _upwards(bound: Array) -> Array:
     if bound.dtype == np.float64:
         return bound
     narrow = bound.astype(np.float64)
-    return np.where(narrow < bound, np.nextafter(narrow, np.inf), narrow)
+    less = narrow < bound
+    return np.where(less, np.nextafter(narrow, np.inf), narrow) if less.any() else narrow

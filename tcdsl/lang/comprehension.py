@@ -11,7 +11,8 @@ operands of a :class:`Binary` have the same type, as have both branches of a :cl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from operator import attrgetter
+from typing import Any, Protocol, TypeVar
 
 import islpy as isl
 
@@ -122,20 +123,21 @@ class Call:
 
 Expr = Const | Index | Size | Load | Unary | Binary | Select | Cast | Call
 
+# By the type, for planning asks a million times: a match would try one pattern after another.
+_OPERANDS: Mapping[type, Callable[[Any], tuple[Expr, ...]]] = {
+    Load: attrgetter("subscripts"),
+    Call: attrgetter("args"),
+    Unary: lambda expr: (expr.operand,),
+    Cast: lambda expr: (expr.operand,),
+    Binary: attrgetter("left", "right"),
+    Select: attrgetter("condition", "if_true", "if_false"),
+}
+
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """Return the direct operands of *expr*, left to right."""
-    match expr:
-        case Load(subscripts=operands) | Call(args=operands):
-            return operands
-        case Unary(operand=operand) | Cast(operand=operand):
-            return (operand,)
-        case Binary(left=left, right=right):
-            return (left, right)
-        case Select(condition=condition, if_true=if_true, if_false=if_false):
-            return (condition, if_true, if_false)
-        case _:
-            return ()
+    operands_of = _OPERANDS.get(type(expr))
+    return () if operands_of is None else operands_of(expr)
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
@@ -181,6 +183,9 @@ def fold(expr: Expr, combine: Callable[[Expr, tuple[T, ...]], T]) -> T:
             done.append(combine(node, operands))
             continue
         operands_of_node = children(node)
+        if not operands_of_node:
+            done.append(combine(node, ()))
+            continue
         stack.append((node, len(operands_of_node)))
         stack.extend((child, -1) for child in reversed(operands_of_node))
     return done.pop()

@@ -11,6 +11,7 @@ A failure is a bug in tcdsl: the driver turns it into an InternalError with a fi
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import islpy as isl
 
@@ -92,6 +93,8 @@ def _backwards(
     """
     undecided = edge.relation
     for loop in shared:
+        if _is_shared_iteration(edge, loop):
+            continue
         source, sink = _coordinates(scop, edge, loop)
         wrong = undecided.intersect(source.lex_gt_map(sink))
         if not wrong.is_empty():
@@ -100,6 +103,21 @@ def _backwards(
         if undecided.is_empty():
             return None
     return None if comes_later or undecided.is_empty() else undecided
+
+
+def _is_shared_iteration(edge: Dependence, loop: Loop) -> bool:
+    """Return whether both ends of *edge* are known to be in the same iteration of *loop*.
+
+    Equal parts of dimensions that are equal are equal: asked once of the dimensions, for all loops
+    over parts of them.  Of what is not found here isl's relations say more.
+    """
+    source, sink = loop.coordinates[edge.source], loop.coordinates[edge.sink]
+    return (
+        isinstance(source, Coordinate)
+        and isinstance(sink, Coordinate)
+        and replace(source, position=sink.position) == sink
+        and edge.has_equal(source.position, sink.position)
+    )
 
 
 def _coordinates(scop: Scop, edge: Dependence, loop: Loop) -> tuple[isl.MultiPwAff, isl.MultiPwAff]:
@@ -123,16 +141,17 @@ def why_not_free_of_races(scop: Scop, dependences: Dependences, tree: Node) -> s
         if edge.is_relaxed and scop.by_name[edge.source].is_atomic:
             continue
         conflicts = edge.relation
-        for loop in _shared_loops(paths[edge.source], paths[edge.sink]):
+        shared = _shared_loops(paths[edge.source], paths[edge.sink])
+        while shared and not _is_concurrent(shared[-1], edge):  # nothing is asked of these
+            shared.pop()
+        for loop in shared:
+            if _is_shared_iteration(edge, loop):
+                continue
             together = conflicts.intersect(_same(scop, edge, loop))
             one = together
             if loop.kind is LoopKind.BLOCK:
                 one = conflicts.intersect(_same(scop, edge, loop, loop.width))
-            is_concurrent = loop.kind in CONCURRENT
-            # Lanes accumulate one by one, tensor cores in any order; the rest is at once.
-            if loop.kind in (LoopKind.LANES, LoopKind.COLLECTIVE):
-                is_concurrent = not edge.is_relaxed
-            is_left = is_concurrent and not conflicts.is_subset(one)
+            is_left = _is_concurrent(loop, edge) and not conflicts.is_subset(one)
             if is_left and loop.kind is LoopKind.BLOCK:
                 ends = edge.source, edge.sink
                 is_left = not is_signalled(scop, tree, ends, conflicts.subtract(one))
@@ -143,6 +162,14 @@ def why_not_free_of_races(scop: Scop, dependences: Dependences, tree: Node) -> s
                 )
             conflicts = together
     return None
+
+
+def _is_concurrent(loop: Loop, edge: Dependence) -> bool:
+    """Return whether the ends of *edge* would conflict in different iterations of *loop*."""
+    # Lanes accumulate one by one, tensor cores in any order; the rest is at once.
+    if loop.kind in (LoopKind.LANES, LoopKind.COLLECTIVE):
+        return not edge.is_relaxed
+    return loop.kind in CONCURRENT
 
 
 def _same(scop: Scop, edge: Dependence, loop: Loop, modulo: int = 0) -> isl.Map:

@@ -22,7 +22,7 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.records import dataclass
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.arithmetic import part_left, register_blocks
+from tcdsl.strategies.arithmetic import part_left, unrolled
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.traffic import footprints
@@ -81,14 +81,23 @@ def looked_up(problem: Problem, schedule: Schedule) -> LookedUp:
     return LookedUp(lines, fetched)
 
 
+class _Window(NamedTuple):
+    """A subscript that reduced indices move: how far a step of each dimension does, and all."""
+
+    steps: tuple[tuple[int, int], ...]
+    whole: int
+
+
 class _Strided(NamedTuple):
-    """An access whatever its kernel is: its strides, and the elements that it moves."""
+    """An access whatever its schedule is: its strides, and the elements that it moves."""
 
     array: str
     strides: tuple[float, ...]
     element_bytes: int
     moved: int
+    begin_bytes: int
     place: tuple[Expr, ...]
+    windows: tuple[_Window, ...]
 
 
 @analysis
@@ -101,8 +110,9 @@ def _in_memory(problem: Problem, name: str) -> list[_Strided]:
     for access, array, strides in zip(accesses, arrays, every, strict=True):
         if access.array in known:
             moved = prod(map(_others, shape.counts, strides))
-            size = array.dtype.size_bytes
-            found.append(_Strided(access.array, strides, size, round(moved), access.subscripts))
+            size, place = array.dtype.size_bytes, access.subscripts
+            begin, windows = _begin(shape, strides, size), _windows(shape, place)
+            found.append(_Strided(access.array, strides, size, round(moved), begin, place, windows))
     return found
 
 
@@ -119,8 +129,8 @@ def accesses_of(problem: Problem, schedule: Schedule, name: str) -> Iterator[Acc
     vector = prod(piece.extent for piece in pieces if piece.kind is LoopKind.LANES)
     counts = [(p.coordinate.position, p.coordinate.div, min(p.extent, p.width)) for p in threads]
     active = min(WARP, prod(count for *_, count in counts))
-    loops = dict(register_blocks(problem, schedule)).get(name, ())
-    for array, strides, size, moved, place in found:
+    loops = unrolled(problem, schedule, name)
+    for array, strides, size, moved, begin, place, windows in found:
         # What no thread loop tells apart is accessed once, outside the loops that do not move it.
         copies = lanes = 1.0  # threads that access the same element, and others
         for position, step, count in counts:
@@ -132,8 +142,7 @@ def accesses_of(problem: Problem, schedule: Schedule, name: str) -> Iterator[Acc
         scattered = max(0.0, _lines(threads, strides, size, vector) - whole)
         lines = whole + SCATTERED * scattered
         run, row = _run(shape, pieces, strides, size)
-        begin = _begin(shape, strides, size)
-        halo = _halo(shape, pieces, place)
+        halo = _halo(shape, pieces, windows)
         yield Access(array, requests, lines, moved * size, run, row, begin, halo)
 
 
@@ -162,26 +171,35 @@ def _others(count: int, stride: float) -> float:
     return max(1.0, min(count, count * stride))
 
 
-def _halo(shape: Shape, pieces: Sequence[Piece], place: Sequence[Expr]) -> float:
-    """Return how many elements blocks have at *place*, for each that they would have of one term.
+def _windows(shape: Shape, place: Sequence[Expr]) -> tuple[_Window, ...]:
+    """Return those subscripts of *place* that reduced indices move."""
+    found = []
+    if Role.REDUCED in shape.roles:
+        for subscript in place:
+            every = [abs(coefficient_of(subscript, i) or 0) for i in shape.statement.indices]
+            steps = tuple((dim, step) for dim, step in enumerate(every) if step)
+            if any(shape.roles[dim] is Role.REDUCED for dim, _ in steps):
+                whole = 1 + sum(step * (shape.extents[dim] - 1) for dim, step in steps)
+                found.append(_Window(steps, whole))
+    return tuple(found)
+
+
+def _halo(shape: Shape, pieces: Sequence[Piece], windows: Sequence[_Window]) -> float:
+    """Return how many elements blocks have of *windows*, for each that they would of one term.
 
     y(i) +=! x(i + k) * f(k)      blocks of 4 values i, 3 terms k: 6 elements of x for 4
     """
-    if Role.REDUCED not in shape.roles:
+    if not windows:
         return 1.0
     own = dict.fromkeys(range(len(shape.extents)), 1)
     for piece in pieces:
         if piece.kind is not LoopKind.BLOCK and piece.axis != RANK:
             own[piece.coordinate.position] *= piece.extent
     found = 1.0
-    for subscript in place:
-        steps = [abs(coefficient_of(subscript, i) or 0) for i in shape.statement.indices]
-        moving = [dim for dim, step in enumerate(steps) if step]
-        if any(shape.roles[dim] is Role.REDUCED for dim in moving):
-            whole = 1 + sum(steps[dim] * (shape.extents[dim] - 1) for dim in moving)
-            of_block = 1 + sum(steps[dim] * (own[dim] - 1) for dim in moving)
-            blocks = prod(shape.extents[dim] / own[dim] for dim in moving)
-            found *= max(1.0, blocks * of_block / whole)
+    for steps, whole in windows:
+        of_block = 1 + sum(step * (own[dim] - 1) for dim, step in steps)
+        blocks = prod(shape.extents[dim] / own[dim] for dim, _ in steps)
+        found *= max(1.0, blocks * of_block / whole)
     return found
 
 

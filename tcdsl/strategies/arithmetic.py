@@ -31,13 +31,17 @@ def register_blocks(problem: Problem, schedule: Schedule) -> Blocks:
     """Return the unrolled loops of each member, if a thread of *schedule* has several points."""
     if schedule.points == 1:
         return ()
-    found = []
-    for name in problem.group.members:
-        indices = problem.shapes[name].statement.indices
-        own = [(p.coordinate, p.extent) for p in schedule.remaining[name]
-               if p.kind is LoopKind.UNROLL]  # fmt: skip
-        found.append((name, tuple((indices[c.position], c.div, count) for c, count in own)))
-    return tuple(found)
+    return tuple((name, unrolled(problem, schedule, name)) for name in problem.group.members)
+
+
+def unrolled(problem: Problem, schedule: Schedule, name: str) -> Loops:
+    """Return the unrolled loops of the member *name*, if a thread has several points."""
+    if schedule.points == 1:
+        return ()
+    indices = problem.shapes[name].statement.indices
+    own = [(p.coordinate, p.extent) for p in schedule.remaining[name]
+           if p.kind is LoopKind.UNROLL]  # fmt: skip
+    return tuple((indices[c.position], c.div, count) for c, count in own)
 
 
 @analysis

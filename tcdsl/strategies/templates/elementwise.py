@@ -18,7 +18,7 @@ from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.exponential_sums import ADDEND, NONPOSITIVE
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.block_sizes import power_of_two
-from tcdsl.strategies.problem import Problem
+from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.ragged_axes import axis_inside_ranges
 from tcdsl.strategies.schedule import VECTOR_BYTES, Axis, Schedule, Tile
 from tcdsl.strategies.template import Template, assembled
@@ -242,6 +242,7 @@ def _vector(problem: Problem, widest: int) -> int:
     return widest
 
 
+@analysis
 def _calls(problem: Problem) -> int:
     """Return how many functions a thread computes for each element."""
     values = [problem.shapes[name].statement.value for name in problem.group.members]
