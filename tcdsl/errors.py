@@ -199,7 +199,7 @@ BAD_NUMBER = Entry("TC015", ParseError, "{text} does not fit {dtype}", "{advice}
 BAD_IDENTIFIER = Entry("TC016", ParseError, "{what}", "{advice}")
 BAD_SUFFIX = Entry(
     "TC017", ParseError, "{text} is not a number: {what}",
-    "the suffixes are i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64",
+    "the suffixes are i8 i16 i32 i64 u8 u16 u32 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2",
 )  # fmt: skip
 EINSUM_SUBSCRIPTS = Entry("TC018", ParseError, "einsum: {what}", "{advice}")
 

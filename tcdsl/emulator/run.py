@@ -206,16 +206,14 @@ class EmulatedProgram:
         flags |= 0 if poison else _WRITTEN_BEFORE
         alignment = max(self.source.alignments.get(name, 1), array.itemsize)
         base = self._allocate(extent, _power_of_two(alignment), array.itemsize, flags, name)
-        view = _view(base, base - lowest, extent, array)
+        view, each = _view(base, base - lowest, extent, array), _each_once(array)
         if poison:
             _bytes_at(base, extent).fill(_POISON)
         else:
-            view[...] = array
-        if array.size and extent != array.size * array.itemsize:
-            shape, strides = (
-                (ctypes.c_int64 * array.ndim)(*v) for v in (array.shape, array.strides)
-            )
-            self._library.emu_only_elements(base - lowest, array.ndim, shape, strides, base)
+            _each_once(view)[...] = each
+        if each.size and extent != each.nbytes:
+            shape, strides = ((ctypes.c_int64 * each.ndim)(*v) for v in (each.shape, each.strides))
+            self._library.emu_only_elements(base - lowest, each.ndim, shape, strides, base)
         return _Memory(array, view, base - lowest)
 
     def _workspace(self, size: int) -> int:
@@ -319,6 +317,11 @@ def _extent(array: _Array) -> tuple[int, int]:
     reach = [(n - 1) * s for n, s in zip(array.shape, array.strides, strict=True)]
     lowest = sum(min(0, r) for r in reach)
     return lowest, sum(max(0, r) for r in reach) - lowest + array.itemsize
+
+
+def _each_once(array: _Array) -> _Array:
+    """Return *array* without the repetitions of a broadcast, of which there may be billions."""
+    return array[(..., *(slice(0, 1 if stride == 0 else None) for stride in array.strides))]
 
 
 def _view(base: int, first: int, extent: int, array: _Array) -> _Array:

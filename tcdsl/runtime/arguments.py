@@ -112,16 +112,25 @@ def host_scalar(value: Number, dtype: DType, what: str = "the argument") -> NDAr
 
 def _why_not_convertible(value: bool | int | float, dtype: DType) -> str | None:
     if dtype == BOOL:
-        return None if isinstance(value, bool) else f"{value!r} is not a bool"
+        return None if isinstance(value, bool) else f"{shown_number(value)} is not a bool"
     if dtype.is_integer:
         if isinstance(value, float):
             return f"{value!r} is a float"
         bounds = np.iinfo(dtype.numpy)
         inside = int(bounds.min) <= value <= int(bounds.max)
-        return None if inside else f"{value} is outside {bounds.min} to {bounds.max}"
+        return None if inside else f"{shown_number(value)} is outside {bounds.min} to {bounds.max}"
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return None if _is_finite_as(value, dtype) else f"{value!r} is too large for it"
+    if _is_finite_as(value, dtype):
+        return None
+    return f"{shown_number(value)} is too large for it"
+
+
+def shown_number(value: bool | int | float) -> str:
+    """Return *value* as text; of long integers, which Python may not print, the length."""
+    if isinstance(value, float) or (bits := value.bit_length()) <= 128:
+        return repr(value)
+    return f"an integer of {bits} bits"
 
 
 def _is_finite_as(value: int | float, dtype: DType) -> bool:

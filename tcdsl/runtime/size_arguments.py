@@ -12,6 +12,7 @@ from typing import Any
 
 from tcdsl.errors import BAD_ARGUMENTS, BAD_SIZE
 from tcdsl.lang.types.head import Head
+from tcdsl.runtime.arguments import shown_number
 
 MAX_SIZE = (1 << 63) - 1
 
@@ -59,8 +60,8 @@ def _why_not_size(value: Any) -> str | None:
     except TypeError:  # NumPy's bools and 0-D arrays of floats
         return f"{value!r} ({type(value).__name__}) is no integer"
     if number < 0:
-        return f"{number} is negative"
-    return None if number <= MAX_SIZE else f"{number} is too large"
+        return f"{shown_number(number)} is negative"
+    return None if number <= MAX_SIZE else f"{shown_number(number)} is too large"
 
 
 def without_sizes(head: Head, args: Sequence[Any], sizes: Mapping[str, int]) -> Sequence[Any]:

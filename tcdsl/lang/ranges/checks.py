@@ -309,6 +309,12 @@ class _Checker:
         elif not index_names(subscript):
             advice = f"the last element is that at {text(interval.upper)} - 1"
         elif read is not None:
+            is_below = values.upper.ge_set(interval.upper).is_empty()
+            if is_below and self._has_no_start(statement, access.tensor):
+                advice = (
+                    f"assign the first values of {access.tensor!r} in a statement before (the "
+                    "range then starts after them)"
+                )
             advice += self._or_guard(access, subscript, interval)
         if self.sizes.fixed is None and where.params().is_subset(bad):
             self.met.errors.append(self._out_of_bounds(access, position, values, interval, advice))
@@ -319,6 +325,11 @@ class _Checker:
         )  # fmt: skip
         refuted = self._out_of_bounds(access, position, values, interval, advice)
         self.met.require(bad.complement(), error, lambda: refuted)
+
+    def _has_no_start(self, statement: Statement, tensor: str) -> bool:
+        """Return whether *statement* steps from elements of *tensor* of which it has none yet."""
+        first = next((s for s in self.c.statements if s.target == tensor), None)
+        return first is statement and not self.c.tensors[tensor].is_input
 
     def _clearly_inside(self, space: Space, subscript: Expr, interval: Interval) -> bool:
         """Return whether the corners of the box prove it: cheap, and enough for most."""

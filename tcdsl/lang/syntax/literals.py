@@ -66,13 +66,22 @@ def number(text: str, span: Span) -> Number:
     assert matched is not None, f"not a literal: {text!r}"
     digits, suffix = matched.groups()
     if suffix and suffix not in SUFFIXES:
-        meant = f"write {digits}{_MEANT[suffix]}; {BAD_SUFFIX.hint}" if suffix in _MEANT else None
-        what = f"{suffix!r} is not a suffix"
-        raise BAD_SUFFIX(None, span, text=shortened(text), what=what, hint=meant)
+        what, meant = f"{suffix!r} is not a suffix", _meant(digits, suffix)
+        hint = f"write {meant}; {BAD_SUFFIX.hint}" if meant else None
+        raise BAD_SUFFIX(None, span, text=shortened(text), what=what, hint=hint)
     dtype = SUFFIXES.get(suffix)
     if not digits.isdigit() or (dtype is not None and dtype.is_float):
         return _float(text, digits, dtype or dtypes.WEAK, span)
     return _integer(text, digits, dtype, span)
+
+
+def _meant(digits: str, suffix: str) -> str | None:
+    """Return how a number of C or Python is written: ``1.0f``, ``0x1F``, ``1_000``."""
+    if suffix in _MEANT:
+        return digits + _MEANT[suffix]
+    if digits == "0" and re.fullmatch("[xX][0-9a-fA-F]{1,16}", suffix):
+        return str(int(suffix[1:], 16))
+    return digits + suffix.replace("_", "") if re.fullmatch("(_[0-9]+)+", suffix) else None
 
 
 # The suffixes of C.

@@ -408,8 +408,13 @@ def _extent(mistake: Mistake) -> str | None:
 
 
 def _one_target(mistake: Mistake) -> str | None:
-    """``(P) = f(A)``."""
+    """``(P) = f(A)``, and ``f(A)(i)``."""
     if mistake.found == "(" and "TARGETS_OPEN" in mistake.accepted:
+        if mistake.before.endswith(")"):  # f(x)(i)
+            return (
+                "what a call returns has no subscripts there: assign it, T = f(A), and read T(i) "
+                "in another statement"
+            )
         return "only a call with several outputs has its targets in parentheses: (P, Q) = f(A)"
     return None
 

@@ -352,6 +352,13 @@ def _two_values(stmt: ast.Assign, scope: Scope, reduced: tuple[str, ...]) -> Exc
             f"{ranged.index} may be in the range of several {names}, or of none: write {element} "
             "+=! ..., which adds these up and leaves 0 where there is none"
         )
+        bounds = _names(ranged.lower) | _names(ranged.upper)
+        if unknown := [name for name in numbers if name in bounds]:
+            sizes = f" (the sizes are {', '.join(scope.sizes)})" if scope.sizes else ""
+            advice = (
+                f"if {unknown[0]} is a size{sizes}, declare it, `size {unknown[0]}`; "
+                f"if an index, {advice}"
+            )
     return TWO_VALUES(
         scope.source, stmt.target_span, element=element_text(stmt, scope),
         why=f"{names} {'is' if len(reduced) == 1 else 'are'} not on the left",

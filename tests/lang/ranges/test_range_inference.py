@@ -421,6 +421,11 @@ def test_recurrence_is_whole() -> None:
     error = error_of(source)
     assert error.code == "TC040" and "'y' itself" in error.message
     assert error.hint is not None and "where i in 1:N" in error.hint
+    started = error_of("def f(float(N) x) -> (y) { y(i) = y(i-1) + x(i) }")
+    assert started.code == "TC041" and "assign the first values of 'y'" in (started.hint or "")
+    # Nothing before could hold what the next instance writes.
+    backward = error_of("def f(float(N) x) -> (y) { y(i) = y(i+1) + x(i) }")
+    assert "first values" not in (backward.hint or "")
 
 
 def test_update_in_place_takes_the_box_so_far() -> None:

@@ -92,6 +92,7 @@ SPELLINGS = [
     ("// a note\n y(i) = x(i)", "a comment begins with #", None),
     ("y(i) = x(i) /* a note */", "a comment begins with #", None),
     ("y(i) = A.T(i, 0)", "A(j, i)", None),
+    ("y(i) = g(x)(i)", "assign it, T = f(A), and read T(i)", None),
     ("y(i) = 2x(i)", "2 * x(i)", "y(i) = 2 * x(i)"),
     ("y(i) = lo(i) + 2 x(i)", "2 * x(i)", None),
     ("y(i) = |x(i)|", "fabs(x)", "y(i) = fabs(x(i))"),

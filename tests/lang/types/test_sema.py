@@ -314,6 +314,14 @@ def test_two_values() -> None:
     check(source, "TC025", "O(i) =", "two values for O(i): j is not on the left", "+=!")
     source = "def f(float(N) A) -> (O) { O(i) = A(i) where i in 0:n }"
     check(source, "TC025", "O(i) =", "n is not on the left", "did you mean 'N'?")
+    source = "def f(float(N) A) -> (O) { O(i) = A(i) where i in 0:M }"
+    check(
+        source,
+        "TC025",
+        "O(i) =",
+        "M is not on the left",
+        "if M is a size (the sizes are N), declare",
+    )
     source = "def f(float(N) A) -> (O) { O(i/2) = A(i) }"
     check(source, "TC025", "O(i/2)", "two values for O(i/2)", "one to one")
     assert one("def f(float(N) A) -> (O) { O(i/2) +=! A(i) }").statements[0].left == ("i",)
