@@ -25,7 +25,7 @@ from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.register_tiles import best_tile, registers_of, vector_operations
-from tcdsl.lang.comprehension import Binary, Expr, Index, Load, walk
+from tcdsl.lang.comprehension import Binary, Index, Load, indices_in, multiplied
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32, INT8, INT16, INT32, UINT8
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.isl_utils import constant_bounds
@@ -36,7 +36,6 @@ from tcdsl.rewrites.scop.materialisation import (
     Operand,
     box_elements,
     elements_of,
-    factors_of,
     materialise,
     operand_of,
     walks,
@@ -255,7 +254,7 @@ def _find_operands(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Operand, st
         return []
     if statement.value is None or any(role is Role.ORDERED for role in shape.roles):
         return []
-    factors = factors_of(statement.value)
+    factors = multiplied(statement.value)
     if len(factors) < 2:
         return []
     rows = {
@@ -272,7 +271,7 @@ def _find_operands(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Operand, st
                 if stride == 1 or (stride == 0 and shape.roles[dim] is Role.PARALLEL):
                     continue
             operand = operand_of(factor, scop)
-            if operand is None and not _mentions(factor, index):
+            if operand is None and index not in indices_in(factor):
                 continue  # it stands still, whatever computes it
             gain = 0.0 if operand is None else _gain(shape, operand, index, cpu)
             score *= gain
@@ -331,11 +330,7 @@ def _has_long_terms(shape: Shape, one: Load, other: Load) -> bool:
 
 
 def _reads(load: Load, index: str) -> bool:
-    return any(_mentions(subscript, index) for subscript in load.subscripts)
-
-
-def _mentions(expr: Expr, index: str) -> bool:
-    return any(isinstance(node, Index) and node.name == index for node in walk(expr))
+    return index in indices_in(*load.subscripts)
 
 
 def _gain(shape: Shape, operand: Operand, index: str, cpu: Cpu) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 
 from tcdsl.costmodel.locality import array_strides
-from tcdsl.lang.comprehension import Index, Operator
+from tcdsl.lang.comprehension import Index, Operator, indices_in
 from tcdsl.lang.types.dtypes import (
     BFLOAT16,
     FLOAT16,
@@ -28,7 +28,6 @@ from tcdsl.strategies.contracted import MIN_WORK
 from tcdsl.strategies.implicit_product import (
     LEAST_EXTENT,
     factors_of,
-    indices_of,
     vector_of_factor,
 )
 from tcdsl.strategies.schedule import VECTOR_BYTES
@@ -119,7 +118,7 @@ def orders_alone(scop: Scop, name: str, index: str) -> tuple[Order, ...]:
         return ()
     found, extents = list[Order](), extents_of(statement)
     for factor, other in (factors, factors[::-1]):
-        array, others = scop.arrays[factor.load.tensor], indices_of(other.load.subscripts)
+        array, others = scop.arrays[factor.load.tensor], indices_in(*other.load.subscripts)
         own = vectors_if_last(factor, array, extents)
         alone = {i: n for i, n in own.items() if i not in others}
         last = index if index in alone else _longest(alone, extents)
@@ -178,7 +177,7 @@ def order_along_results(scop: Scop, name: str) -> Order | None:
     for small, other in (factors, factors[::-1]):
         array, near = scop.arrays[small.load.tensor], scop.arrays[other.load.tensor]
         own, others = (
-            indices_of(one.load.subscripts) - set(statement.reduced) for one in (small, other)
+            indices_in(*one.load.subscripts) - set(statement.reduced) for one in (small, other)
         )
         size_bytes = array.size_bytes()
         if size_bytes is None or size_bytes > MOST_SMALL_BYTES or not own <= others:
@@ -262,7 +261,7 @@ def large_factors(
     if factors is None:
         return None
     extents = extents_of(statement)
-    mentioned = [indices_of(factor.load.subscripts) for factor in factors]
+    mentioned = [indices_in(*factor.load.subscripts) for factor in factors]
     reduced = set(statement.reduced)
     sides = (mentioned[0] - mentioned[1] - reduced, mentioned[1] - mentioned[0] - reduced, reduced)
     counts = [prod(extents[i] for i in side) for side in sides]
@@ -294,12 +293,12 @@ def vectors_if_last(factor: Factor, array: Array, extents: Mapping[str, int]) ->
     """Return along which indices copies would move several, were they neighbours, and how many."""
     found: dict[str, int] = {}
     most = VECTOR_BYTES // array.dtype.size_bytes
-    guards = indices_of(() if factor.condition is None else (factor.condition,))
+    guards = frozenset() if factor.condition is None else indices_in(factor.condition)
     for dim, subscript in enumerate(factor.load.subscripts):
         if not isinstance(subscript, Index) or subscript.name in guards:
             continue
         others = [s for d, s in enumerate(factor.load.subscripts) if d != dim]
-        if subscript.name in indices_of(others):
+        if subscript.name in indices_in(*others):
             continue
         extent, size = extents[subscript.name], array.shape[dim]
         if not isinstance(size, int):

@@ -23,7 +23,17 @@ from functools import reduce
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Select, Size, walk
+from tcdsl.lang.comprehension import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Select,
+    Size,
+    indices_in,
+)
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.ranges.size_functions import extent_expr
 from tcdsl.lang.rewrite import minus as minus_expr
@@ -320,7 +330,7 @@ def _plain(builder: Builder, expr: Expr, statement: Statement, size: int) -> Exp
     function = builder.affine(expr)
     if function is None or isinstance(expr, Index):
         return expr
-    names = {node.name for node in walk(expr) if isinstance(node, Index)}
+    names = indices_in(expr)
     for name in sorted(names):
         index = builder.affine(Index(name))
         if index is not None and function.plain_is_equal(index):

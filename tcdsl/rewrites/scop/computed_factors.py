@@ -44,9 +44,11 @@ from tcdsl.lang.comprehension import (
     Select,
     Unary,
     children,
+    indices_in,
     walk,
 )
 from tcdsl.lang.fresh_names import fresh_name
+from tcdsl.lang.linear_forms import linear, of_linear
 from tcdsl.lang.rewrite import with_operands
 from tcdsl.lang.types.dtypes import (
     BFLOAT16,
@@ -65,9 +67,7 @@ from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import assignment, with_own_reads
 from tcdsl.rewrites.scop.caching import insertion
-from tcdsl.rewrites.scop.materialisation import linear
 from tcdsl.rewrites.scop.packing import factor_of
-from tcdsl.rewrites.scop.remainders import of_linear
 from tcdsl.rewrites.scop.repacking import LEAST_USES, wide_strides
 
 # Of a type: bits of a number, the least and greatest exponents of normal ones, from 1/2 on.
@@ -311,13 +311,13 @@ def _is_within(dtype: DType, other: DType) -> bool:
 def _in_dims(scop: Scop, factor: Expr, dtype: DType) -> Computed:
     """Return *factor* with the dimensions of its array: those of its largest element last."""
     main, found = main_load(scop, factor), dict[Expr, str]()
-    taken = {node.name for node in walk(factor) if isinstance(node, Index)}
+    taken = indices_in(factor)
     for number, subscript in enumerate(main.subscripts):
         if _is_window(subscript):
             found[subscript] = fresh_name(f"e{number}", taken)
         else:
             found |= {n: n.name for n in walk(subscript) if isinstance(n, Index)}
-    inside = {n.name for window in found for n in walk(window) if isinstance(n, Index)}
+    inside = indices_in(*found)
     others = {n: n.name for n in walk(factor) if isinstance(n, Index) and n.name not in inside}
     dims = others | found
     return Computed(factor, tuple(dims.values()), tuple(dims), dtype)
@@ -356,8 +356,7 @@ def _why_not(scop: Scop, statement: Statement, factor: Computed) -> str | None:
     loads = [node for node in walk(factor.expr) if isinstance(node, Load)]
     if any(load.tensor == statement.write.array for load in loads):
         return f"it updates {statement.write.array}"
-    names = {node.name for node in walk(factor.value) if isinstance(node, Index)}
-    if not names <= set(factor.dims):
+    if not indices_in(factor.value) <= set(factor.dims):
         return "an index of a factor is in a window, and elsewhere"
     guarded = factor_of(factor.expr)
     if guarded is not None and any(map(_is_window, factor.subscripts)):

@@ -16,13 +16,12 @@ from functools import partial
 import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load
+from tcdsl.lang.linear_forms import linear, of_linear
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.accesses import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
-from tcdsl.rewrites.scop.materialisation import linear
-from tcdsl.rewrites.scop.remainders import of_linear
 from tcdsl.rewrites.scop.rfactor import initialisation
 
 _KINDS = (Kind.INIT, Kind.ASSIGN, Kind.UPDATE)

@@ -18,7 +18,17 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Call, Expr, Index, Load, Select, children, walk
+from tcdsl.lang.comprehension import (
+    Binary,
+    Call,
+    Expr,
+    Index,
+    Load,
+    Select,
+    children,
+    indices_in,
+    walk,
+)
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.accesses import access, builder_of, guarded_reads
 from tcdsl.poly.isl_utils import constant_bounds, is_unbounded
@@ -51,7 +61,7 @@ def _moved(statement: Statement, sums: Collection[str]) -> Expr | None:
     inexact = {read.array for read in statement.reads if not read.is_exact}
     for expr in _always_run(statement.value):
         arrays = {load.tensor for load in loads_of(expr)}
-        names = _indices_of(expr)
+        names = indices_in(expr)
         if not any(map(_is_slow, walk(expr))) or not arrays & set(sums):
             continue
         if arrays & (inexact | {statement.write.array}):
@@ -82,13 +92,9 @@ def _always_run(expr: Expr) -> Iterator[Expr]:
             pending += children(node)
 
 
-def _indices_of(expr: Expr) -> set[str]:
-    return {node.name for node in walk(expr) if isinstance(node, Index)}
-
-
 def _apart(scop: Scop, statement: Statement, expr: Expr) -> Scop:
     """Return *scop* with *expr* of *statement* as a statement of its own before it."""
-    names = _indices_of(expr)
+    names = indices_in(expr)
     kept = tuple(index for index in statement.indices if index in names)
     count = sum(s.name.startswith(f"{statement.name}_row") for s in scop.statements)
     name = f"{statement.name}_row{count}"

@@ -20,7 +20,18 @@ from dataclasses import replace
 import islpy as isl
 
 from tcdsl.lang import comprehension as tc
-from tcdsl.lang.comprehension import Binary, Call, Cast, Expr, Index, Let, Load, Select, walk
+from tcdsl.lang.comprehension import (
+    Binary,
+    Call,
+    Cast,
+    Expr,
+    Index,
+    Let,
+    Load,
+    Select,
+    indices_in,
+    walk,
+)
 from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.accesses import access, builder_of, evaluated, guarded_reads
@@ -53,7 +64,7 @@ def with_lets_apart(
 
 
 def _is_worthwhile(scop: Scop, body: Statement, value: Expr) -> bool:
-    indices = _indices_of(value)
+    indices = indices_in(value)
     if not indices or isinstance(value, Load | Index):
         return False
     if any(value in walk(subscript) for subscript in _gathered(body)):
@@ -112,10 +123,6 @@ def _always_run(expr: Expr) -> Iterator[Expr]:
                 pending += tc.children(node)
 
 
-def _indices_of(expr: Expr) -> set[str]:
-    return {node.name for node in walk(expr) if isinstance(node, Index)}
-
-
 def _apart(scop: Scop, body: Statement, let: Let) -> tuple[Scop, Load]:
     """Return *scop* with *let*'s value of *body* as a statement of its own, and its load."""
     array, own = _statement(scop, body, let)
@@ -136,7 +143,7 @@ def _apart(scop: Scop, body: Statement, let: Let) -> tuple[Scop, Load]:
 
 def _statement(scop: Scop, body: Statement, let: Let) -> tuple[Array, Statement]:
     """Return the array of *let*'s values and the statement that computes them."""
-    used = _indices_of(let.value)
+    used = indices_in(let.value)
     kept = tuple(index for index in body.indices if index in used)
     name = fresh_name(f"{body.name}_{let.name}", scop.by_name)
     domain = body.domain

@@ -19,62 +19,22 @@ from dataclasses import replace
 import islpy as isl
 
 from tcdsl.lang.comprehension import (
-    Binary,
     Const,
     Expr,
     Index,
     Load,
     Size,
-    Unary,
     children,
     walk,
 )
 from tcdsl.lang.comprehension import fold as fold_expression
+from tcdsl.lang.linear_forms import Linear, linear, of_linear
 from tcdsl.lang.rewrite import with_operands
-from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.accesses import access, builder_of, elements_in, guarded_reads
 from tcdsl.poly.isl_utils import dim_bounds, minus, plus, within_bounds
 from tcdsl.poly.scop import Array, Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import assignment
-
-Linear = tuple[dict[str, int], int]  # coefficients of the indices, and the constant
-
-
-def linear(expr: Expr) -> Linear | None:
-    """Return the integer *expr* as coefficients and a constant, None if it is not linear."""
-    return fold_expression(expr, _linear_node)
-
-
-def _linear_node(expr: Expr, operands: tuple[Linear | None, ...]) -> Linear | None:
-    if any(operand is None for operand in operands) or not expr.dtype.is_integer:
-        return None
-    known = [operand for operand in operands if operand is not None]
-    match expr:
-        case Const(value=value):
-            return {}, int(value)
-        case Index(name=name):
-            return {name: 1}, 0
-        case Unary(op="-"):
-            return _combine(({}, 0), known[0], -1)
-        case Binary(op="+"):
-            return _combine(known[0], known[1], 1)
-        case Binary(op="-"):
-            return _combine(known[0], known[1], -1)
-        case Binary(op="*"):
-            (a, b), (c, d) = known
-            if not a:
-                return {k: v * b for k, v in c.items()}, b * d
-            return ({k: v * d for k, v in a.items()}, b * d) if not c else None
-        case _:
-            return None
-
-
-def _combine(left: Linear, right: Linear, sign: int) -> Linear:
-    coefficients = dict(left[0])
-    for name, value in right[0].items():
-        coefficients[name] = coefficients.get(name, 0) + sign * value
-    return {n: v for n, v in coefficients.items() if v}, left[1] + sign * right[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +94,7 @@ def _over(form: Linear, forms: list[Linear]) -> Expr | None:
     for position, (coefficients, constant) in enumerate(forms):
         factor = _times(form[0], coefficients)
         if factor:
-            offset = form[1] - factor * constant
-            index: Expr = Index(f"u{position}")
-            if factor != 1:
-                index = Binary("*", Const(factor, INT32), index, INT32)
-            return index if offset == 0 else Binary("+", index, Const(offset, INT32), INT32)
+            return of_linear({f"u{position}": factor}, form[1] - factor * constant)
     return None
 
 
@@ -262,10 +218,3 @@ def _inserted(scop: Scop, copy: Statement, old: Statement, new: Statement) -> tu
             is_placed = True
         statements.append(new if statement is old else statement)
     return tuple(statements)
-
-
-def factors_of(value: Expr) -> list[Expr]:
-    """Return the operands of a product, left to right; a value that is no product stands alone."""
-    if isinstance(value, Binary) and value.op == "*":
-        return [*factors_of(value.left), *factors_of(value.right)]
-    return [value]
