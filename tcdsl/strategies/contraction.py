@@ -33,7 +33,6 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Scop, loads_of
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.materialisation import (
-    Operand,
     box_elements,
     elements_of,
     materialise,
@@ -43,6 +42,7 @@ from tcdsl.rewrites.scop.materialisation import (
 from tcdsl.rewrites.scop.packing import factor_of
 from tcdsl.rewrites.scop.remainders import by_remainders, why_not_by_remainders
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
+from tcdsl.rewrites.scop.stored_operands import Operand
 from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.blocking import Dots
 

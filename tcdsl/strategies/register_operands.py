@@ -118,7 +118,7 @@ def _why_not_operand(problem: Problem, name: str) -> str | None:
     (factor,) = found
     if not factor.dtype.is_half:
         return "its factor has more values than a half type"
-    load = main_load(problem.scop, factor.expr)
+    load = main_load(problem.scop, factor.operand.expr)
     reads = [
         r for r in statement.reads if (r.array, r.subscripts) == (load.tensor, load.subscripts)
     ]
@@ -129,10 +129,9 @@ def _why_not_operand(problem: Problem, name: str) -> str | None:
         return reason
     if array_strides(array)[-1] != 1:
         return f"neighbours in {load.tensor} are not next to one another"
-    names = {index for index in factor.dims if Index(index) in load.subscripts}
-    return (
-        None if names == set(factor.dims) else f"{load.tensor} has not all of the factor's indices"
-    )
+    dims = factor.operand.dims
+    names = {index for index in dims if Index(index) in load.subscripts}
+    return None if names == set(dims) else f"{load.tensor} has not all of the factor's indices"
 
 
 @own_analysis
