@@ -50,6 +50,11 @@ def why_not_contracted(problem: Problem) -> str | None:
         return "nothing is reduced"
     if len(problem.parallel) < sum(role is Role.PARALLEL for role in shape.roles):
         return "a member does not share all of its parallel axes"
+    return why_not_after(problem)
+
+
+def why_not_after(problem: Problem) -> str | None:
+    """Return why not all other members follow the lead with what they need of it, or None."""
     for name in problem.group.members:
         if name != problem.lead and problem.rest_of(name) > 1:
             return f"{name} has axes of its own"

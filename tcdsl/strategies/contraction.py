@@ -28,9 +28,8 @@ from tcdsl.costmodel.register_tiles import best_tile, registers_of, vector_opera
 from tcdsl.lang.comprehension import Binary, Index, Load, indices_in, multiplied
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32, INT8, INT16, INT32, UINT8
 from tcdsl.poly.data_ranges import data_ranges_of
-from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Access, Scop, loads_of
+from tcdsl.poly.scop import Access, Scop, ends_of, loads_of
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.materialisation import (
     box_elements,
@@ -228,10 +227,9 @@ def sums_by_remainders(scop: Scop) -> Scop:
     but one of stride^2 terms would be products with 0.  Sums of fewer terms are soon computed.
     """
     for statement in scop.statements:
-        if why_not_by_remainders(scop, statement) is None:
-            bounds = (constant_bounds(statement.domain, d) for d in range(len(statement.indices)))
-            if prod(0 if b is None else b[1] + 1 for b in bounds) >= MIN_SPLIT:
-                scop = by_remainders(scop, statement.name)
+        is_large = prod(ends_of(statement).values()) >= MIN_SPLIT
+        if why_not_by_remainders(scop, statement) is None and is_large:
+            scop = by_remainders(scop, statement.name)
     return scop
 
 

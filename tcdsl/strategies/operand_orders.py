@@ -18,8 +18,7 @@ from tcdsl.lang.types.dtypes import (
     UINT8,
     DType,
 )
-from tcdsl.poly.isl_utils import constant_bounds
-from tcdsl.poly.scop import Array, Kind, Scop, Statement
+from tcdsl.poly.scop import Array, Kind, Scop, Statement, ends_of
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import why_not_merged
 from tcdsl.rewrites.scop.packing import Factor
@@ -57,7 +56,7 @@ def orders_of(scop: Scop, name: str) -> tuple[Order, ...]:
     factors = large_factors(scop, statement)
     if factors is None:
         return ()
-    extents = extents_of(statement)
+    extents = ends_of(statement)
     arrays = [scop.arrays[factor.load.tensor] for factor in factors]
     kept = [_vectors(*pair, extents) for pair in zip(factors, arrays, strict=True)]
     own = [vectors_if_last(*pair, extents) for pair in zip(factors, arrays, strict=True)]
@@ -88,13 +87,11 @@ def orders_along(scop: Scop, name: str, types: Collection[DType]) -> tuple[Order
     if factors is None:
         return ()
     arrays = [scop.arrays[one.load.tensor] for one in factors]
-    own = [
-        vectors_if_last(*pair, extents_of(statement)) for pair in zip(factors, arrays, strict=True)
-    ]
+    own = [vectors_if_last(*pair, ends_of(statement)) for pair in zip(factors, arrays, strict=True)]
     shared = [index for index in statement.reduced if index in own[0] and index in own[1]]
     if not shared:
         return ()
-    term = Index(max(shared, key=lambda index: extents_of(statement)[index]))
+    term = Index(max(shared, key=lambda index: ends_of(statement)[index]))
     found = [
         Order(array.name, one.load.subscripts.index(term))
         for one, array in zip(factors, arrays, strict=True)
@@ -116,7 +113,7 @@ def orders_alone(scop: Scop, name: str, index: str) -> tuple[Order, ...]:
     factors = large_factors(scop, statement)
     if factors is None:
         return ()
-    found, extents = list[Order](), extents_of(statement)
+    found, extents = list[Order](), ends_of(statement)
     for factor, other in (factors, factors[::-1]):
         array, others = scop.arrays[factor.load.tensor], indices_in(*other.load.subscripts)
         own = vectors_if_last(factor, array, extents)
@@ -168,7 +165,7 @@ def order_along_results(scop: Scop, name: str) -> Order | None:
     last = statement.write.subscripts[-1] if statement.write.subscripts else None
     if factors is None or not isinstance(last, Index) or last.name not in statement.left:
         return None
-    extents = extents_of(statement)
+    extents = ends_of(statement)
     if (
         prod(extents.values()) < LEAST_SUMMED
         or array_strides(scop.arrays[statement.write.array])[-1] != 1
@@ -260,7 +257,7 @@ def large_factors(
     factors = _summed_factors(statement)
     if factors is None:
         return None
-    extents = extents_of(statement)
+    extents = ends_of(statement)
     mentioned = [indices_in(*factor.load.subscripts) for factor in factors]
     reduced = set(statement.reduced)
     sides = (mentioned[0] - mentioned[1] - reduced, mentioned[1] - mentioned[0] - reduced, reduced)
@@ -271,12 +268,6 @@ def large_factors(
         return None
     own = [scop.arrays[factor.load.tensor].dtype for factor in factors]
     return factors if all(dtype in types for dtype in own) else None
-
-
-def extents_of(statement: Statement) -> dict[str, int]:
-    bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
-    ends = (0 if pair is None else pair[1] + 1 for pair in bounds)
-    return dict(zip(statement.indices, ends, strict=True))
 
 
 def _vectors(factor: Factor, array: Array, extents: Mapping[str, int]) -> dict[str, int]:

@@ -7,10 +7,9 @@ from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import Index, Load, indices_in
-from tcdsl.poly.scop import Scop
+from tcdsl.poly.scop import Scop, ends_of
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.column_planes import in_planes, plain_factors, why_not_in_planes
-from tcdsl.strategies.operand_orders import extents_of
 
 LEAST_ROWS = gpu_thresholds.PLANES_ROWS
 LEAST_PRODUCTS = gpu_thresholds.PLANES_PRODUCTS
@@ -35,7 +34,7 @@ def columns_for(scop: Scop, name: str) -> Columns | str:
     own = [n for n in (0, 1) if column & indices[n] and not column & indices[1 - n]]
     if len(own) != 1:
         return "neighbours of its results are in no single factor"
-    load, extents = factors[own[0]], extents_of(statement)
+    load, extents = factors[own[0]], ends_of(statement)
     terms = [
         index
         for index in statement.reduced

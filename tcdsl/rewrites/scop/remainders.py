@@ -36,10 +36,10 @@ from tcdsl.lang.comprehension import (
 from tcdsl.lang.linear_forms import linear, of_linear
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32
-from tcdsl.poly.accesses import access, box, builder_of, evaluated, guarded_reads
-from tcdsl.poly.isl_utils import constant_bounds
-from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, in_place_of
+from tcdsl.poly.accesses import box, builder_of
+from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, ends_of, in_place_of
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.assignment import with_own_accesses
 from tcdsl.rewrites.scop.index_classes import why_not_merged
 from tcdsl.rewrites.scop.packing import factor_of
 from tcdsl.rewrites.scop.rfactor import initialisation, why_not_rfactored
@@ -172,9 +172,7 @@ class _Split:
         self.statement = statement
         self.strided = _strided(statement)
         self.dtype = statement.reduction.dtype
-        bounds = [constant_bounds(statement.domain, d) for d in range(len(statement.indices))]
-        ends = (0 if pair is None else pair[1] + 1 for pair in bounds)
-        self.extents = dict(zip(statement.indices, ends, strict=True))
+        self.extents = ends_of(statement)
         self.arrays = dict(scop.arrays)
         self.made: list[Statement] = []
 
@@ -269,9 +267,9 @@ class _Split:
         new = replace(
             self.statement, name=name, domain=domain, indices=indices, n_left=len(space.left),
             kind=Kind.ASSIGN, value=value, source_name=name, reduction=None,
-            write=access(builder, target.array, target.subscripts, self.arrays, domain),
         )  # fmt: skip
-        return replace(new, reads=guarded_reads(builder, domain, evaluated(new), self.arrays))
+        scop = replace(self.scop, arrays=self.arrays)
+        return with_own_accesses(scop, new, target.array, target.subscripts)
 
 
 def _both(one: Expr, other: Expr) -> Expr:
