@@ -227,8 +227,9 @@ def sums_by_remainders(scop: Scop) -> Scop:
     but one of stride^2 terms would be products with 0.  Sums of fewer terms are soon computed.
     """
     for statement in scop.statements:
-        is_large = prod(ends_of(statement).values()) >= MIN_SPLIT
-        if why_not_by_remainders(scop, statement) is None and is_large:
+        if why_not_by_remainders(scop, statement) is not None:
+            continue
+        if prod(ends_of(statement).values()) >= MIN_SPLIT:
             scop = by_remainders(scop, statement.name)
     return scop
 
