@@ -20,7 +20,6 @@ from tcdsl.poly.isl_utils import plus
 from tcdsl.poly.scop import Array, Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import assignment, with_own_reads
-from tcdsl.rewrites.scop.caching import insertion
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def stored(scop: Scop, name: str, factors: Sequence[Stored]) -> Scop:
     assert statement.value is not None
     reader = with_own_reads(scop, replace(statement, value=_with(statement.value, loads)))
     statements = [reader if s is statement else s for s in scop.statements]
-    place = insertion(scop, [name])
+    place = [s.source_name for s in statements].index(statement.source_name)
     statements[place:place] = copies
     return scop.with_statements(tuple(statements))
 
