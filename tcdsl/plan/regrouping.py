@@ -169,9 +169,8 @@ def _is_kept_by_rows(problem: Problem, array: str) -> bool:
 
     Its reader would wait for what its own thread has stored.
     """
-    users = _readers(problem.scop, array)
     is_temporary = problem.scop.arrays[array].storage is Storage.SCRATCH
-    is_public = any(s.name not in problem.group.members for s in users)
+    is_public = _is_public(problem.scop, array, problem.group.members)
     if not (is_temporary and is_public) or row.why_not(problem) is not None:
         return False
     own = row.row_of_problem(problem)
@@ -180,6 +179,5 @@ def _is_kept_by_rows(problem: Problem, array: str) -> bool:
 
 def _is_read_again(scop: Scop, array: str, inside: Collection[str]) -> bool:
     """Return whether *array* is an output that something *inside* its kernel reads."""
-    readers = _readers(scop, array)
     is_output = scop.arrays[array].storage is Storage.ARGUMENT
-    return is_output and any(s.name in inside for s in readers)
+    return is_output and any(s.name in inside for s in _readers(scop, array))
