@@ -149,6 +149,20 @@ def walk(expr: Expr) -> Iterator[Expr]:
         stack.extend(reversed(children(node)))
 
 
+def indices_in(*exprs: Expr) -> frozenset[str]:
+    """Return the names of the indices that *exprs* mention."""
+    return frozenset(node.name for expr in exprs for node in walk(expr) if isinstance(node, Index))
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """Return the conditions of which all hold where *condition* does, left to right."""
+    match condition:
+        case Binary(op="&&", left=left, right=right):
+            return [*conjuncts(left), *conjuncts(right)]
+        case _:
+            return [condition]
+
+
 def multiplied(expr: Expr) -> list[Expr]:
     """Return the factors of the product *expr*, left to right; itself if it is none."""
     found: list[Expr] = []

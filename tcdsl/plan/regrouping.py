@@ -129,20 +129,26 @@ def _with_kept_sums(before: Grouped, options: Options, gpu: Chip) -> Grouped:
     return done if is_better else before
 
 
+def _readers(scop: Scop, array: str) -> list[Statement]:
+    return [s for s in scop.statements if any(r.array == array for r in s.reads)]
+
+
+def _is_public(scop: Scop, array: str, inside: Collection[str]) -> bool:
+    """Return whether *array* is an argument, or read elsewhere than *inside* a kernel."""
+    is_argument = scop.arrays[array].storage is Storage.ARGUMENT
+    return is_argument or any(s.name not in inside for s in _readers(scop, array))
+
+
 def _is_read_by_rows(scop: Scop, array: str, inside: Collection[str]) -> bool:
     """Return whether a value of *array*, which is in memory, is read by many *inside* a kernel.
 
     Or says which element is updated: that would wait for what was just stored.
     """
-    own = scop.arrays[array]
-    readers = [s for s in scop.statements if any(r.array == array for r in s.reads)]
-    is_public = own.storage is Storage.ARGUMENT or any(s.name not in inside for s in readers)
-    rows = [
-        s
-        for s in readers
-        if s.name in inside and (len(s.indices) > own.rank or not s.write.is_exact)
-    ]
-    return is_public and bool(rows)
+    own, readers = scop.arrays[array], _readers(scop, array)
+    is_by_rows = any(
+        s.name in inside and (len(s.indices) > own.rank or not s.write.is_exact) for s in readers
+    )
+    return is_by_rows and _is_public(scop, array, inside)
 
 
 def _is_added_up(problem: Problem, array: str, inside: Collection[str]) -> bool:
@@ -150,13 +156,12 @@ def _is_added_up(problem: Problem, array: str, inside: Collection[str]) -> bool:
 
     Threads have them in registers; through memory their reader would wait at a barrier.
     """
-    scop, own = problem.scop, problem.scop.arrays[array]
-    users = [s for s in scop.statements if any(r.array == array for r in s.reads)]
-    is_public = own.storage is Storage.ARGUMENT or any(s.name not in inside for s in users)
+    scop, own, users = problem.scop, problem.scop.arrays[array], _readers(problem.scop, array)
     updates = [s for s in scop.statements if s.name in inside and s.kind is Kind.UPDATE]
     is_sum = any(s.write.array == array for s in updates)
     is_read = any(s in users for s in updates)
-    return is_public and is_sum and is_read and own.rank > len(problem.parallel)
+    is_of_rows = is_sum and is_read and own.rank > len(problem.parallel)
+    return is_of_rows and _is_public(scop, array, inside)
 
 
 def _is_kept_by_rows(problem: Problem, array: str) -> bool:
@@ -164,9 +169,8 @@ def _is_kept_by_rows(problem: Problem, array: str) -> bool:
 
     Its reader would wait for what its own thread has stored.
     """
-    users = [s for s in problem.scop.statements if any(r.array == array for r in s.reads)]
     is_temporary = problem.scop.arrays[array].storage is Storage.SCRATCH
-    is_public = any(s.name not in problem.group.members for s in users)
+    is_public = _is_public(problem.scop, array, problem.group.members)
     if not (is_temporary and is_public) or row.why_not(problem) is not None:
         return False
     own = row.row_of_problem(problem)
@@ -175,6 +179,5 @@ def _is_kept_by_rows(problem: Problem, array: str) -> bool:
 
 def _is_read_again(scop: Scop, array: str, inside: Collection[str]) -> bool:
     """Return whether *array* is an output that something *inside* its kernel reads."""
-    readers = [s for s in scop.statements if any(r.array == array for r in s.reads)]
     is_output = scop.arrays[array].storage is Storage.ARGUMENT
-    return is_output and any(s.name in inside for s in readers)
+    return is_output and any(s.name in inside for s in _readers(scop, array))

@@ -82,7 +82,7 @@ def _arg_reductions(scop: Scop) -> list[str]:
 def _interleaved_sums(scop: Scop) -> list[str]:
     """Return reductions of which one reads neighbours along a short index, results between."""
     updates = (s for s in scop.statements if s.kind is Kind.UPDATE and not s.library)
-    return [s.name for s in updates if _is_interleaved(scop, s)]
+    return [s.name for s in updates if _is_interleaved(s)]
 
 
 def _products(scop: Scop) -> list[str]:
@@ -90,7 +90,7 @@ def _products(scop: Scop) -> list[str]:
     return [s.name for s in scop.statements if s.kind is Kind.UPDATE and len(s.reads) > 1]
 
 
-def _is_interleaved(scop: Scop, statement: Statement) -> bool:
+def _is_interleaved(statement: Statement) -> bool:
     """Return whether an index of the result lies between reduced ones in something that is read."""
     for read in statement.reads:
         names = [s.name for s in read.subscripts if isinstance(s, Index)]

@@ -21,7 +21,7 @@ from functools import reduce
 
 import islpy as isl
 
-from tcdsl.poly.isl_utils import constant_bounds, val
+from tcdsl.poly.isl_utils import along, constant_bounds, val
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
 from tcdsl.poly.scop import Access, Scop, Statement
 from tcdsl.records import dataclass
@@ -78,7 +78,7 @@ def box_hull(scop: Scop, uses: Sequence[Use]) -> Box | None:
         footprint = footprint.apply_range(_whole_vectors(footprint, shift.width)).coalesce()
     offsets, sizes = [], []
     for dim in range(footprint.dim(isl.dim_type.out)):
-        found = _interval(_only(footprint, dim), uses[0].outer)
+        found = _interval(along(footprint, dim), uses[0].outer)
         if found is None:
             return None
         offsets.append(found[0])
@@ -99,13 +99,6 @@ def _whole_vectors(footprint: isl.Map, width: int) -> isl.Map:
     number = number.scale_down_val(val(width)).floor()
     vector = isl.Map.from_pw_aff(number)
     return free.intersect(vector.apply_range(vector.reverse()))
-
-
-def _only(footprint: isl.Map, dim: int) -> isl.Map:
-    """Return { [o] -> [e_dim] }."""
-    rank = footprint.dim(isl.dim_type.out)
-    one = footprint.project_out(isl.dim_type.out, dim + 1, rank - dim - 1)
-    return one.project_out(isl.dim_type.out, 0, dim).reset_tuple_id(isl.dim_type.out)
 
 
 def _interval(elements: isl.Map, outer: Sequence[AnyCoordinate]) -> tuple[isl.Aff, int] | None:

@@ -245,6 +245,13 @@ def constant_bounds(values: isl.Set, dim: int) -> tuple[int, int] | None:
     return low.to_python(), high.to_python()
 
 
+def along(relation: isl.Map, dim: int) -> isl.Map:
+    """Return { [i] -> [e_dim] } of ``relation: { [i] -> A[e] }``."""
+    rank = relation.dim(isl.dim_type.out)
+    one = relation.project_out(isl.dim_type.out, dim + 1, rank - dim - 1)
+    return one.project_out(isl.dim_type.out, 0, dim).reset_tuple_id(isl.dim_type.out)
+
+
 def points_of_box(values: isl.Set) -> int | None:
     """Return how many points the box around *values* has, None if it depends on open sizes."""
     if values.is_empty():

@@ -20,7 +20,7 @@ import islpy as isl
 from tcdsl.lang.comprehension import Expr, Load, Reduction, walk
 from tcdsl.lang.ranges.index_bounds import Values
 from tcdsl.lang.types.dtypes import DType
-from tcdsl.poly.isl_utils import Extent, greatest
+from tcdsl.poly.isl_utils import Extent, constant_bounds, greatest
 from tcdsl.records import dataclass
 from tcdsl.source import NOWHERE, Span
 
@@ -431,6 +431,13 @@ def in_place_of(scop: Scop, old: Sequence[Statement | None], new: Sequence[State
         elif not any(statement is other for other in old):
             statements.append(statement)
     return replace(scop, statements=tuple(statements))
+
+
+def ends_of(statement: Statement) -> dict[str, int]:
+    """Return { index of *statement* -> the value after its last }, 0 where that is not known."""
+    bounds = (constant_bounds(statement.domain, d) for d in range(len(statement.indices)))
+    ends = (0 if pair is None else pair[1] + 1 for pair in bounds)
+    return dict(zip(statement.indices, ends, strict=True))
 
 
 def loads_of(*exprs: Expr) -> list[Load]:

@@ -212,12 +212,6 @@ def library_of(x: object) -> str:
     return "jax" if package == "jaxlib" else package
 
 
-def output_library(args: Sequence[object]) -> str:
-    """Return the library that outputs are returned in: that of the first array of *args*."""
-    libraries = (library_of(x) for x in args)
-    return next((library for library in libraries if library != PYTHON), NUMPY)
-
-
 def _describe_numpy(array: NDArray, what: str, library: str) -> ArraySpec:
     dtype = element_dtype(array.dtype, what)
     return ArraySpec(

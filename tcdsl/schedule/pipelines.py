@@ -39,7 +39,7 @@ from dataclasses import replace
 import islpy as isl
 
 from tcdsl.costmodel.chip import WARP
-from tcdsl.poly.isl_utils import constant_bounds, val
+from tcdsl.poly.isl_utils import along, constant_bounds, val
 from tcdsl.poly.loop_tree import (
     Leaf,
     Loop,
@@ -379,9 +379,7 @@ def _why_not_counted(mapped: Mapped, pipeline: Pipeline, placements: Placements)
             placement = placements.get(access.array)
             if placement is None or placement.ring is None or placement.ring.buffers == 1:
                 continue
-            dim, rank = placement.ring.dim, access.relation.dim(isl.dim_type.out)
-            element = access.relation.project_out(isl.dim_type.out, dim + 1, rank - dim - 1)
-            element = element.project_out(isl.dim_type.out, 0, dim).reset_tuple_id(isl.dim_type.out)
+            element = along(access.relation, placement.ring.dim)
             time = isl.Map.from_pw_aff(isl.PwAff.from_aff(time_of(pipeline.inner, statement)))
             apart = constant_bounds(element.reverse().apply_range(time).deltas(), 0)
             if apart not in (None, (0, 0)):

@@ -20,7 +20,7 @@ from types import MappingProxyType
 import islpy as isl
 
 from tcdsl.lang.comprehension import Index
-from tcdsl.poly.isl_utils import greatest, val
+from tcdsl.poly.isl_utils import along, greatest, val
 from tcdsl.poly.loop_tree import (
     AnyCoordinate,
     Coordinate,
@@ -267,10 +267,6 @@ def is_fixed(uses: Uses, dim: int, fixed: Fixed) -> bool:
     subscripts: isl.Map | None = None
     for statement, access in uses:
         space = statement.domain.get_space()
-        values = access.relation
-        rank = values.dim(isl.dim_type.out)
-        values = values.project_out(isl.dim_type.out, dim + 1, rank - dim - 1)
-        values = values.project_out(isl.dim_type.out, 0, dim)
         iterations: isl.Map | None = None
         for coordinate in fixed[statement.name]:
             aff = coordinate.function(space)
@@ -278,7 +274,7 @@ def is_fixed(uses: Uses, dim: int, fixed: Fixed) -> bool:
             iterations = one if iterations is None else iterations.flat_range_product(one)
         if iterations is None:
             return False
-        own = iterations.reverse().apply_range(values.reset_tuple_id(isl.dim_type.out))
+        own = iterations.reverse().apply_range(along(access.relation, dim))
         if not own.is_single_valued():  # mostly: the others need not be looked at
             return False
         subscripts = own if subscripts is None else subscripts.union(own)

@@ -24,8 +24,8 @@ import islpy as isl
 
 from tcdsl.costmodel import chip
 from tcdsl.costmodel.chip import Chip
-from tcdsl.lang.comprehension import Const, Expr, Index, walk
-from tcdsl.poly.isl_utils import constant_bounds, val
+from tcdsl.lang.comprehension import Const, Index, indices_in
+from tcdsl.poly.isl_utils import along, constant_bounds, val
 from tcdsl.poly.loop_tree import (
     AnyCoordinate,
     Coordinate,
@@ -358,7 +358,7 @@ class _Kernel:
                 continue
             found = positions_of(loop.coordinates[statement.name])
             rows = [s for s, d in zip(access.subscripts[:-1], dims, strict=False) if d.extent > 1]
-            if any(_mentions(row, statement.indices[at]) for row in rows for at in found):
+            if any(statement.indices[at] in indices_in(row) for row in rows for at in found):
                 return True
         return False
 
@@ -446,15 +446,8 @@ def _in_turn(elements: isl.Map, ring: Ring) -> isl.Map:
 
 def _walks(elements: isl.Map, dim: int, time: isl.Map) -> bool:
     """Return whether dimension *dim* of the *elements* grows by one where *time* does."""
-    rank = elements.dim(isl.dim_type.out)
-    own = elements.project_out(isl.dim_type.out, dim + 1, rank - dim - 1)
-    own = own.project_out(isl.dim_type.out, 0, dim).reset_tuple_id(isl.dim_type.out)
-    bounds = constant_bounds(own.reverse().apply_range(time).deltas(), 0)
+    bounds = constant_bounds(along(elements, dim).reverse().apply_range(time).deltas(), 0)
     return bounds is not None and bounds[0] == bounds[1]
-
-
-def _mentions(subscript: Expr, index: str) -> bool:
-    return any(isinstance(node, Index) and node.name == index for node in walk(subscript))
 
 
 def _padding(array: Array, dims: Sequence[LocalDim]) -> int:

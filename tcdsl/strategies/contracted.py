@@ -15,7 +15,7 @@ from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import BANK_BYTES
 from tcdsl.costmodel.locality import array_strides, coefficient_of
 from tcdsl.costmodel.tiles import TileConfig
-from tcdsl.lang.comprehension import Expr, Index, walk
+from tcdsl.lang.comprehension import Index, indices_in
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Kind
 from tcdsl.rewrites.scop.rfactor import has_terms, why_not_rfactored
@@ -50,6 +50,11 @@ def why_not_contracted(problem: Problem) -> str | None:
         return "nothing is reduced"
     if len(problem.parallel) < sum(role is Role.PARALLEL for role in shape.roles):
         return "a member does not share all of its parallel axes"
+    return why_not_after(problem)
+
+
+def why_not_after(problem: Problem) -> str | None:
+    """Return why not all other members follow the lead with what they need of it, or None."""
     for name in problem.group.members:
         if name != problem.lead and problem.rest_of(name) > 1:
             return f"{name} has axes of its own"
@@ -107,7 +112,7 @@ def run_of(problem: Problem, axis: Axis) -> int:
     index = statement.indices[axis[problem.lead]]
     accesses = *statement.writes, *statement.reads
     for subscript in (s for access in accesses for s in access.subscripts):
-        if subscript != Index(index) and _mentions(subscript, {index}):
+        if subscript != Index(index) and index in indices_in(subscript):
             return 1
     arrays = (problem.scop.arrays[access.array] for access in accesses)
     return max(1, VECTOR_BYTES // max(4, *(array.dtype.size_bytes for array in arrays)))
@@ -173,21 +178,19 @@ def _factors(problem: Problem) -> list[tuple[Access, list[dict[str, int | None]]
     return [
         (
             read,
-            [{n: coefficient_of(subscript, n) for n in _names(subscript)}
+            [{n: coefficient_of(subscript, n) for n in indices_in(subscript)}
              for subscript in read.subscripts],
         )
         for read in {(read.array, read.subscripts): read for read in reads}.values()
     ]  # fmt: skip
 
 
-def _names(subscript: Expr) -> set[str]:
-    return {node.name for node in walk(subscript) if isinstance(node, Index)}
-
-
 def _order(problem: Problem, read: Access, tiled: Collection[str]) -> tuple[int, ...]:
     """Return the order of an operand's dimensions in its tile: results are neighbours there."""
     rank = len(read.subscripts)
-    mentions = {dim for dim in range(rank) if _mentions(read.subscripts[dim], tiled)}
+    mentions = {
+        dim for dim in range(rank) if not indices_in(read.subscripts[dim]).isdisjoint(tiled)
+    }
     is_narrow = problem.scop.arrays[read.array].dtype.size_bytes < LEAST_COPY_BYTES
     if rank - 1 in mentions or not mentions or is_narrow:
         return tuple(range(rank))
@@ -211,7 +214,3 @@ def _width(problem: Problem, read: Access, sizes: Sequence[int]) -> int:
 def copied_along(sizes: Sequence[int]) -> int:
     """Return the dimension of a box along which neighbouring threads copy: its last."""
     return max((dim for dim, size in enumerate(sizes) if size > 1), default=len(sizes) - 1)
-
-
-def _mentions(subscript: Expr, indices: Collection[str]) -> bool:
-    return any(isinstance(node, Index) and node.name in indices for node in walk(subscript))

@@ -25,18 +25,15 @@ from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.register_tiles import best_tile, registers_of, vector_operations
-from tcdsl.lang.comprehension import Binary, Expr, Index, Load, walk
+from tcdsl.lang.comprehension import Binary, Index, Load, indices_in, multiplied
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32, INT8, INT16, INT32, UINT8
 from tcdsl.poly.data_ranges import data_ranges_of
-from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Access, Scop, loads_of
+from tcdsl.poly.scop import Access, Scop, ends_of, loads_of
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.materialisation import (
-    Operand,
     box_elements,
     elements_of,
-    factors_of,
     materialise,
     operand_of,
     walks,
@@ -44,6 +41,7 @@ from tcdsl.rewrites.scop.materialisation import (
 from tcdsl.rewrites.scop.packing import factor_of
 from tcdsl.rewrites.scop.remainders import by_remainders, why_not_by_remainders
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
+from tcdsl.rewrites.scop.stored_operands import Operand
 from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.blocking import Dots
 
@@ -229,10 +227,10 @@ def sums_by_remainders(scop: Scop) -> Scop:
     but one of stride^2 terms would be products with 0.  Sums of fewer terms are soon computed.
     """
     for statement in scop.statements:
-        if why_not_by_remainders(scop, statement) is None:
-            bounds = (constant_bounds(statement.domain, d) for d in range(len(statement.indices)))
-            if prod(0 if b is None else b[1] + 1 for b in bounds) >= MIN_SPLIT:
-                scop = by_remainders(scop, statement.name)
+        if why_not_by_remainders(scop, statement) is not None:
+            continue
+        if prod(ends_of(statement).values()) >= MIN_SPLIT:
+            scop = by_remainders(scop, statement.name)
     return scop
 
 
@@ -255,7 +253,7 @@ def _find_operands(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Operand, st
         return []
     if statement.value is None or any(role is Role.ORDERED for role in shape.roles):
         return []
-    factors = factors_of(statement.value)
+    factors = multiplied(statement.value)
     if len(factors) < 2:
         return []
     rows = {
@@ -272,7 +270,7 @@ def _find_operands(scop: Scop, shape: Shape, cpu: Cpu) -> list[tuple[Operand, st
                 if stride == 1 or (stride == 0 and shape.roles[dim] is Role.PARALLEL):
                     continue
             operand = operand_of(factor, scop)
-            if operand is None and not _mentions(factor, index):
+            if operand is None and index not in indices_in(factor):
                 continue  # it stands still, whatever computes it
             gain = 0.0 if operand is None else _gain(shape, operand, index, cpu)
             score *= gain
@@ -331,11 +329,7 @@ def _has_long_terms(shape: Shape, one: Load, other: Load) -> bool:
 
 
 def _reads(load: Load, index: str) -> bool:
-    return any(_mentions(subscript, index) for subscript in load.subscripts)
-
-
-def _mentions(expr: Expr, index: str) -> bool:
-    return any(isinstance(node, Index) and node.name == index for node in walk(expr))
+    return index in indices_in(*load.subscripts)
 
 
 def _gain(shape: Shape, operand: Operand, index: str, cpu: Cpu) -> float:

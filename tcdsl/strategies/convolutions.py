@@ -26,13 +26,13 @@ import islpy as isl
 from tcdsl.costmodel.convolutions import Computed, Convolution, Window
 from tcdsl.costmodel.locality import array_strides
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Operator
+from tcdsl.lang.linear_forms import linear
 from tcdsl.lang.types.dtypes import BOOL, INT32
 from tcdsl.lang.types.library_calls import TYPES
 from tcdsl.poly.accesses import access, builder_of, elements_in
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import why_not_merged
-from tcdsl.rewrites.scop.materialisation import linear
 from tcdsl.rewrites.scop.packing import Factor, factor_of
 
 RANKS = (1, 2, 3)  # spatial dimensions that libraries have

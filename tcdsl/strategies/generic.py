@@ -245,7 +245,7 @@ def bare_schedule(members: Sequence[str], shapes: Mapping[str, Shape]) -> Schedu
     return Schedule(tuple(members), (), remaining, {}, template="plain")
 
 
-def textual_tree(shape: Shape, cpu: Cpu, prefix: str = "") -> Node:
+def textual_tree(shape: Shape, cpu: Cpu, prefix: str) -> Node:
     """Return the loops of a statement as they were written, the outermost parallel if it may be."""
     statement = shape.statement
     outermost = next((d for d, extent in enumerate(shape.extents) if extent > 1), None)
@@ -263,7 +263,7 @@ def textual_tree(shape: Shape, cpu: Cpu, prefix: str = "") -> Node:
     return body
 
 
-def plain_schedule(scop: Scop, group: Group, shapes: Mapping[str, Shape], cpu: Cpu) -> Schedule:
+def plain_schedule(group: Group, shapes: Mapping[str, Shape], cpu: Cpu) -> Schedule:
     """Return the schedule of a statement alone: its outermost parallel loop on the threads."""
     schedule = bare_schedule(group.members, shapes)
     work = sum(work_of(shapes[name]) for name in group.members)

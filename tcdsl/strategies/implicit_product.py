@@ -8,7 +8,7 @@ Where one reduced index is long, and neighbours in memory, steps are along it fo
 others; else all of them are terms, whose tiles begin anywhere.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -19,7 +19,7 @@ from tcdsl.costmodel.locality import (
     shape_of,
     stride_divisors,
 )
-from tcdsl.lang.comprehension import Binary, Expr, Index, walk
+from tcdsl.lang.comprehension import Binary, Expr, Index, indices_in
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.parallelism import Role
@@ -193,11 +193,6 @@ def _roles(shape: Shape) -> Sequence[tuple[str, Role]]:
     return list(zip(shape.statement.indices, shape.roles, strict=True))
 
 
-def indices_of(exprs: Iterable[Expr]) -> set[str]:
-    """Return the indices that *exprs* mention."""
-    return {node.name for expr in exprs for node in walk(expr) if isinstance(node, Index)}
-
-
 def stride_of(array: Array, factor: Factor, index: str) -> int:
     """Return how far elements are apart that neighbours along *index* read, 0: the same."""
     found = 0
@@ -242,10 +237,10 @@ def vector_of_factor(factor: Factor, array: Array, divisors: Mapping[str, int], 
     plain = [
         (s, stride)
         for s, stride in zip(factor.load.subscripts, array_strides(array), strict=True)
-        if _mentions(s, index)
+        if index in indices_in(s)
     ]
     is_plain = len(plain) == 1 and plain[0] == (Index(index), 1)
-    if not is_plain or (factor.condition is not None and _mentions(factor.condition, index)):
+    if not is_plain or (factor.condition is not None and index in indices_in(factor.condition)):
         return 1
     subscripts, strides = factor.load.subscripts, stride_divisors(array)
     steps = [
@@ -256,10 +251,6 @@ def vector_of_factor(factor: Factor, array: Array, divisors: Mapping[str, int], 
     counts = [size // array.dtype.size_bytes for size in COPIES]
     fitting = (n for n in counts if not (divisors[index] % n or any(s % n for s in steps)))
     return next(fitting, 1)
-
-
-def _mentions(expr: Expr, index: str) -> bool:
-    return any(isinstance(node, Index) and node.name == index for node in walk(expr))
 
 
 def why_not_named(problem: Problem) -> str | None:

@@ -20,7 +20,8 @@ import islpy as isl
 
 from tcdsl.costmodel.locality import array_strides
 from tcdsl.costmodel.matrix_products import Dims, Matrix, MatrixProduct, leading_dimension
-from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Operator, Size, Unary
+from tcdsl.lang.comprehension import Expr, Operator
+from tcdsl.lang.linear_forms import Linear, linear
 from tcdsl.lang.types.library_calls import TYPES, factors_of
 from tcdsl.poly.isl_utils import constant_bounds, within
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
@@ -123,18 +124,15 @@ def _box(statement: Statement) -> tuple[dict[str, int], dict[str, int]]:
     return lower, extents
 
 
-_Form = tuple[dict[str, int], int]
-
-
 def _address(
     array: Array, subscripts: Sequence[Expr], scop: Scop, lower: Mapping[str, int]
-) -> _Form | str:
+) -> Linear | str:
     """Return the stride of each index in *array*, and where the first element is; or why not."""
     if array.shift is not None or any(not isinstance(s, int) for s in array.strides or ()):
         return "has strides that no matrix has"
     strides, first = dict[str, int](), 0
     for subscript, step, origin in zip(subscripts, array_strides(array), array.origin, strict=True):
-        form = _linear(subscript, scop.sizes)
+        form = linear(subscript, scop.sizes)
         if form is None or not isinstance(origin, int):
             return "is subscripted by what is not linear"
         factors, constant = form
@@ -145,41 +143,6 @@ def _address(
     if any(step < 0 for step in strides.values()):
         return "is read backwards"
     return strides, first
-
-
-def _linear(expr: Expr, sizes: Mapping[str, int | None]) -> _Form | None:
-    """Return *expr* as factors of indices and a constant, or None."""
-    match expr:
-        case Const(value=value):
-            return {}, int(value)
-        case Index(name=name):
-            return {name: 1}, 0
-        case Size(name=name):
-            size = sizes.get(name)
-            return None if size is None else ({}, size)
-        case Cast(operand=operand):
-            return _linear(operand, sizes)
-        case Unary(op="-", operand=operand):
-            return _scaled(_linear(operand, sizes), -1)
-        case Binary(op="+" | "-" | "*" as op, left=left, right=right):
-            one, other = _linear(left, sizes), _linear(right, sizes)
-            if one is None or other is None:
-                return None
-            if op == "*":
-                one, other = (one, other) if not other[0] else (other, one)
-                return None if other[0] else _scaled(one, other[1])
-            sign = 1 if op == "+" else -1
-            factors = dict(one[0])
-            for index, factor in other[0].items():
-                factors[index] = factors.get(index, 0) + sign * factor
-            return factors, one[1] + sign * other[1]
-    return None
-
-
-def _scaled(form: _Form | None, factor: int) -> _Form | None:
-    if form is None:
-        return None
-    return {index: factor * own for index, own in form[0].items()}, factor * form[1]
 
 
 # --- classes of indices ----------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
 
 from tcdsl.costmodel.locality import array_strides
-from tcdsl.lang.comprehension import Index, Operator
+from tcdsl.lang.comprehension import Index, Operator, indices_in
 from tcdsl.lang.types.dtypes import (
     BFLOAT16,
     FLOAT16,
@@ -18,8 +18,7 @@ from tcdsl.lang.types.dtypes import (
     UINT8,
     DType,
 )
-from tcdsl.poly.isl_utils import constant_bounds
-from tcdsl.poly.scop import Array, Kind, Scop, Statement
+from tcdsl.poly.scop import Array, Kind, Scop, Statement, ends_of
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import why_not_merged
 from tcdsl.rewrites.scop.packing import Factor
@@ -28,7 +27,6 @@ from tcdsl.strategies.contracted import MIN_WORK
 from tcdsl.strategies.implicit_product import (
     LEAST_EXTENT,
     factors_of,
-    indices_of,
     vector_of_factor,
 )
 from tcdsl.strategies.schedule import VECTOR_BYTES
@@ -58,7 +56,7 @@ def orders_of(scop: Scop, name: str) -> tuple[Order, ...]:
     factors = large_factors(scop, statement)
     if factors is None:
         return ()
-    extents = extents_of(statement)
+    extents = ends_of(statement)
     arrays = [scop.arrays[factor.load.tensor] for factor in factors]
     kept = [_vectors(*pair, extents) for pair in zip(factors, arrays, strict=True)]
     own = [vectors_if_last(*pair, extents) for pair in zip(factors, arrays, strict=True)]
@@ -89,13 +87,11 @@ def orders_along(scop: Scop, name: str, types: Collection[DType]) -> tuple[Order
     if factors is None:
         return ()
     arrays = [scop.arrays[one.load.tensor] for one in factors]
-    own = [
-        vectors_if_last(*pair, extents_of(statement)) for pair in zip(factors, arrays, strict=True)
-    ]
+    own = [vectors_if_last(*pair, ends_of(statement)) for pair in zip(factors, arrays, strict=True)]
     shared = [index for index in statement.reduced if index in own[0] and index in own[1]]
     if not shared:
         return ()
-    term = Index(max(shared, key=lambda index: extents_of(statement)[index]))
+    term = Index(max(shared, key=lambda index: ends_of(statement)[index]))
     found = [
         Order(array.name, one.load.subscripts.index(term))
         for one, array in zip(factors, arrays, strict=True)
@@ -117,9 +113,9 @@ def orders_alone(scop: Scop, name: str, index: str) -> tuple[Order, ...]:
     factors = large_factors(scop, statement)
     if factors is None:
         return ()
-    found, extents = list[Order](), extents_of(statement)
+    found, extents = list[Order](), ends_of(statement)
     for factor, other in (factors, factors[::-1]):
-        array, others = scop.arrays[factor.load.tensor], indices_of(other.load.subscripts)
+        array, others = scop.arrays[factor.load.tensor], indices_in(*other.load.subscripts)
         own = vectors_if_last(factor, array, extents)
         alone = {i: n for i, n in own.items() if i not in others}
         last = index if index in alone else _longest(alone, extents)
@@ -169,7 +165,7 @@ def order_along_results(scop: Scop, name: str) -> Order | None:
     last = statement.write.subscripts[-1] if statement.write.subscripts else None
     if factors is None or not isinstance(last, Index) or last.name not in statement.left:
         return None
-    extents = extents_of(statement)
+    extents = ends_of(statement)
     if (
         prod(extents.values()) < LEAST_SUMMED
         or array_strides(scop.arrays[statement.write.array])[-1] != 1
@@ -178,7 +174,7 @@ def order_along_results(scop: Scop, name: str) -> Order | None:
     for small, other in (factors, factors[::-1]):
         array, near = scop.arrays[small.load.tensor], scop.arrays[other.load.tensor]
         own, others = (
-            indices_of(one.load.subscripts) - set(statement.reduced) for one in (small, other)
+            indices_in(*one.load.subscripts) - set(statement.reduced) for one in (small, other)
         )
         size_bytes = array.size_bytes()
         if size_bytes is None or size_bytes > MOST_SMALL_BYTES or not own <= others:
@@ -261,8 +257,8 @@ def large_factors(
     factors = _summed_factors(statement)
     if factors is None:
         return None
-    extents = extents_of(statement)
-    mentioned = [indices_of(factor.load.subscripts) for factor in factors]
+    extents = ends_of(statement)
+    mentioned = [indices_in(*factor.load.subscripts) for factor in factors]
     reduced = set(statement.reduced)
     sides = (mentioned[0] - mentioned[1] - reduced, mentioned[1] - mentioned[0] - reduced, reduced)
     counts = [prod(extents[i] for i in side) for side in sides]
@@ -272,12 +268,6 @@ def large_factors(
         return None
     own = [scop.arrays[factor.load.tensor].dtype for factor in factors]
     return factors if all(dtype in types for dtype in own) else None
-
-
-def extents_of(statement: Statement) -> dict[str, int]:
-    bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
-    ends = (0 if pair is None else pair[1] + 1 for pair in bounds)
-    return dict(zip(statement.indices, ends, strict=True))
 
 
 def _vectors(factor: Factor, array: Array, extents: Mapping[str, int]) -> dict[str, int]:
@@ -294,12 +284,12 @@ def vectors_if_last(factor: Factor, array: Array, extents: Mapping[str, int]) ->
     """Return along which indices copies would move several, were they neighbours, and how many."""
     found: dict[str, int] = {}
     most = VECTOR_BYTES // array.dtype.size_bytes
-    guards = indices_of(() if factor.condition is None else (factor.condition,))
+    guards = frozenset() if factor.condition is None else indices_in(factor.condition)
     for dim, subscript in enumerate(factor.load.subscripts):
         if not isinstance(subscript, Index) or subscript.name in guards:
             continue
         others = [s for d, s in enumerate(factor.load.subscripts) if d != dim]
-        if subscript.name in indices_of(others):
+        if subscript.name in indices_in(*others):
             continue
         extent, size = extents[subscript.name], array.shape[dim]
         if not isinstance(size, int):

@@ -6,12 +6,10 @@ C(m,n) +=! A(m,k) * B(k,n)      columns n: B's planes have k last, each element 
 from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
-from tcdsl.lang.comprehension import Index, Load
-from tcdsl.poly.isl_utils import constant_bounds
-from tcdsl.poly.scop import Scop, Statement
+from tcdsl.lang.comprehension import Index, Load, indices_in
+from tcdsl.poly.scop import Scop, ends_of
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.column_planes import in_planes, plain_factors, why_not_in_planes
-from tcdsl.strategies.implicit_product import indices_of
 
 LEAST_ROWS = gpu_thresholds.PLANES_ROWS
 LEAST_PRODUCTS = gpu_thresholds.PLANES_PRODUCTS
@@ -31,12 +29,12 @@ def columns_for(scop: Scop, name: str) -> Columns | str:
     factors, subscripts = plain_factors(statement), statement.write.subscripts
     if factors is None or not subscripts:
         return "it is no product of two elements of float32"
-    indices = [indices_of(load.subscripts) for load in factors]
-    column = indices_of(subscripts[-1:])
+    indices = [indices_in(*load.subscripts) for load in factors]
+    column = indices_in(*subscripts[-1:])
     own = [n for n in (0, 1) if column & indices[n] and not column & indices[1 - n]]
     if len(own) != 1:
         return "neighbours of its results are in no single factor"
-    load, extents = factors[own[0]], _extents(statement)
+    load, extents = factors[own[0]], ends_of(statement)
     terms = [
         index
         for index in statement.reduced
@@ -58,9 +56,3 @@ def with_columns_in_planes(scop: Scop, name: str) -> Scop:
     columns = columns_for(scop, name)
     assert isinstance(columns, Columns), columns
     return in_planes(scop, name, columns.load, columns.last)
-
-
-def _extents(statement: Statement) -> dict[str, int]:
-    bounds = [constant_bounds(statement.domain, dim) for dim in range(len(statement.indices))]
-    ends = (0 if pair is None else pair[1] + 1 for pair in bounds)
-    return dict(zip(statement.indices, ends, strict=True))

@@ -58,7 +58,7 @@ from tcdsl.lang.comprehension import (
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import DType
 from tcdsl.poly.loop_tree import Coordinate
-from tcdsl.poly.scop import PRODUCER, Scop, Statement
+from tcdsl.poly.scop import Scop, Statement
 from tcdsl.rewrites.scop.assignment import with_own_reads
 from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read
 from tcdsl.rewrites.scop.computed_factors import (
@@ -73,7 +73,12 @@ from tcdsl.strategies.joint_products import Factor, products_of
 from tcdsl.strategies.problem import Problem, own_analysis
 from tcdsl.strategies.schedule import Tensor
 from tcdsl.strategies.tensor_tree import TensorKernel
-from tcdsl.strategies.tile_copies import around_of, in_order, with_producer, with_turns
+from tcdsl.strategies.tile_copies import (
+    around_of,
+    in_order,
+    with_producers_copy,
+    with_turns,
+)
 from tcdsl.strategies.tile_folds import without_folds
 
 _ZERO_OF_ZEROS = ("fmax", "fmin", "fabs", "relu", "max", "min", "abs")
@@ -118,7 +123,7 @@ def _why_not_operand(problem: Problem, name: str) -> str | None:
     (factor,) = found
     if not factor.dtype.is_half:
         return "its factor has more values than a half type"
-    load = main_load(problem.scop, factor.expr)
+    load = main_load(problem.scop, factor.operand.expr)
     reads = [
         r for r in statement.reads if (r.array, r.subscripts) == (load.tensor, load.subscripts)
     ]
@@ -129,10 +134,9 @@ def _why_not_operand(problem: Problem, name: str) -> str | None:
         return reason
     if array_strides(array)[-1] != 1:
         return f"neighbours in {load.tensor} are not next to one another"
-    names = {index for index in factor.dims if Index(index) in load.subscripts}
-    return (
-        None if names == set(factor.dims) else f"{load.tensor} has not all of the factor's indices"
-    )
+    dims = factor.operand.dims
+    names = {index for index in dims if Index(index) in load.subscripts}
+    return None if names == set(dims) else f"{load.tensor} has not all of the factor's indices"
 
 
 @own_analysis
@@ -300,11 +304,7 @@ def _with_raw_tile(
 
     :arg products: that which reads it, then all of them.
     """
-    lead, *every = products
     around = {operand.copy: tuple(map(Coordinate, operand.outer))}
     tile = Buffer(f"{operand.array}.raw", is_padded=True)
     cached = cache_read(kernel.scop, load.tensor, around, tile, {load.subscripts})
-    copy = replace(cached.scop.by_name[cached.copy], role=PRODUCER)
-    own = (copy if s.name == copy.name else s for s in cached.scop.statements)
-    kernel = replace(kernel, scop=cached.scop.with_statements(tuple(own)))
-    return with_producer(kernel, cached, cached.sizes, lead, every)
+    return with_producers_copy(kernel, cached, products)

@@ -7,8 +7,8 @@ K(f,c,r,s) +=! O(n,f,h,w) * I(n,c,h+r,w+s)      with c last
 
 from collections.abc import Iterator
 
-from tcdsl.lang.comprehension import Index
-from tcdsl.poly.scop import Kind, Scop, Statement
+from tcdsl.lang.comprehension import Index, indices_in
+from tcdsl.poly.scop import Kind, Scop, Statement, ends_of
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.reordered_results import (
     Between,
@@ -16,9 +16,7 @@ from tcdsl.rewrites.scop.reordered_results import (
     result_reordered,
     why_not_result_reordered,
 )
-from tcdsl.strategies.implicit_product import indices_of
 from tcdsl.strategies.operand_orders import (
-    extents_of,
     large_factors,
     vectors_if_last,
     with_orders_alone,
@@ -65,11 +63,11 @@ def _order(scop: Scop, product: Statement, at: Between) -> ResultOrder | None:
     written = [s.name if isinstance(s, Index) else "" for s in product.write.subscripts]
     if factors is None or not all(written) or len(set(written)) < len(written):
         return None
-    extents, names = extents_of(product), ["" if dim < 0 else written[dim] for dim in at.dims]
-    sides = {i: n for n, one in enumerate(factors) for i in indices_of(one.load.subscripts)}
+    extents, names = ends_of(product), ["" if dim < 0 else written[dim] for dim in at.dims]
+    sides = {i: n for n, one in enumerate(factors) for i in indices_in(*one.load.subscripts)}
     own = set[str]()
     for factor, other in (factors, factors[::-1]):
-        alone = indices_of(factor.load.subscripts) - indices_of(other.load.subscripts)
+        alone = indices_in(*factor.load.subscripts) - indices_in(*other.load.subscripts)
         own |= alone & set(vectors_if_last(factor, scop.arrays[factor.load.tensor], extents))
     element = scop.arrays[product.write.array].dtype.size_bytes
     dims = [

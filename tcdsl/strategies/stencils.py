@@ -170,7 +170,7 @@ def cpu_tilings(scop: Scop, chain: Chain, plain: Plan, cpu: Cpu) -> Iterator[Til
         tiles = [-(-e // size) for e, size in zip(chain.extents, sizes, strict=True)]
         if prod(tiles) < cpu_thresholds.TILES_A_THREAD * cpu.threads:
             continue
-        yield Tiling(sizes, saved, _seconds_again(scop, stages, sizes, tiles, cpu))
+        yield Tiling(sizes, saved, _seconds_again(scop, stages, sizes, cpu))
 
 
 def _sizes(chain: Chain) -> Iterator[tuple[int, ...]]:
@@ -225,7 +225,6 @@ def _seconds_again(
     scop: Scop,
     stages: Mapping[str, Stage],
     sizes: Sequence[int],
-    tiles: Sequence[int],
     cpu: Cpu,
 ) -> float:
     """Return the time for what is computed again, and for beginning more and shorter rows."""

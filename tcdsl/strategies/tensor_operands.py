@@ -11,7 +11,7 @@ from math import prod
 
 from tcdsl.costmodel.chip import Feature
 from tcdsl.costmodel.locality import array_strides, coefficient_of, stride_divisors
-from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, Operator, walk
+from tcdsl.lang.comprehension import Binary, Cast, Expr, Index, Load, Operator, indices_in
 from tcdsl.poly.isl_utils import divisor_of
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array
@@ -156,7 +156,7 @@ def _order_of(problem: Problem, axis: Axis) -> tuple[int, int]:
     shape, dim = problem.shapes[problem.lead], axis[problem.lead]
     index = shape.statement.indices[dim]
     subscripts = enumerate(shape.statement.write.subscripts)
-    position = max((n for n, one in subscripts if _mentions(one, index)), default=0)
+    position = max((n for n, one in subscripts if index in indices_in(one)), default=0)
     return shape.strides[0][dim], -position
 
 
@@ -170,11 +170,7 @@ def _is_only_in(problem: Problem, axis: Axis, number: int) -> bool:
 
 
 def has_index(access: Access, index: str) -> bool:
-    return any(_mentions(subscript, index) for subscript in access.subscripts)
-
-
-def _mentions(subscript: Expr, index: str) -> bool:
-    return any(isinstance(node, Index) and node.name == index for node in walk(subscript))
+    return index in indices_in(*access.subscripts)
 
 
 def why_not_copied(problem: Problem) -> str | None:
@@ -195,7 +191,7 @@ def why_not_copied(problem: Problem) -> str | None:
             return f"{read.array} has a window along {term}"
         if _has_more_terms(problem, read, reduced):
             return f"{read.array} goes on where the sum ends, inside a step"
-        along = [s for s in read.subscripts if _mentions(s, own)]
+        along = [s for s in read.subscripts if own in indices_in(s)]
         if len(along) != 1 or coefficient_of(along[0], own) != 1:
             return f"{read.array} has a window with gaps"
         if array.shift is not None or vector_of(array) == 1:

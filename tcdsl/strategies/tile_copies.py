@@ -30,10 +30,7 @@ def with_copy(kernel: TensorKernel, product: Tensor, factor: Factor) -> TensorKe
     tile = Buffer(f"{array}.tile{number}{lead}", is_padded=True, told=told)
     cached = cache_read(kernel.scop, array, around, tile, only)
     if product.boxes:
-        copy = replace(cached.scop.by_name[cached.copy], role=PRODUCER)
-        own = (copy if s.name == copy.name else s for s in cached.scop.statements)
-        kernel = replace(kernel, scop=cached.scop.with_statements(tuple(own)))
-        return with_producer(kernel, cached, cached.sizes, lead, product.products)
+        return with_producers_copy(kernel, cached, (lead, *product.products))
     ahead = ahead_of(kernel.step[lead], cached.outer[-1], product.stages - 1)
     is_shifted = product.tiles.together > 1
     outer = [
@@ -52,6 +49,20 @@ def with_copy(kernel: TensorKernel, product: Tensor, factor: Factor) -> TensorKe
         levels={**kernel.levels, cached.copy: copied(line, within, sizes, product.tiles, vector)},
         staged=(*kernel.staged, cached.array),
     )
+
+
+def with_producers_copy(
+    kernel: TensorKernel, cached: Cached, products: Sequence[str]
+) -> TensorKernel:
+    """Return *kernel* with the copy *cached* made by its producer.
+
+    :arg products: that which reads it, then all of them.
+    """
+    lead, *every = products
+    copy = replace(cached.scop.by_name[cached.copy], role=PRODUCER)
+    own = (copy if s.name == copy.name else s for s in cached.scop.statements)
+    kernel = replace(kernel, scop=cached.scop.with_statements(tuple(own)))
+    return with_producer(kernel, cached, cached.sizes, lead, every)
 
 
 def around_of(

@@ -27,7 +27,6 @@ from tcdsl.runtime.arrays import (
     as_numpy,
     describe,
     library_of,
-    output_library,
     overlaps,
     row_major,
     spec,
@@ -370,13 +369,6 @@ def test_a_complex_scalar_is_refused() -> None:
 
 
 # --- together ----------------------------------------------------------------------------
-
-
-def test_the_first_array_decides_the_library() -> None:
-    assert output_library([1.0, torch.zeros(2), base()]) == "torch"
-    assert output_library([base(), torch.zeros(2)]) == "numpy"
-    assert output_library([1.0, np.float32(2)]) == "numpy" == output_library([])
-    assert output_library([spec((2,), "int8")]) == "numpy"
 
 
 def test_overlaps() -> None:

@@ -193,7 +193,7 @@ def test_larger_halos_cost_more(lower: Callable[..., Any]) -> None:
     scop, (chain,) = stencils.stencils_of(lower(JACOBI, (3000, 3000)))
     stages = stencils.stages_of(scop, chain)
     costs = {
-        sizes: stencils._seconds_again(scop, stages, sizes, (1, 1), Cpu(2))
+        sizes: stencils._seconds_again(scop, stages, sizes, Cpu(2))
         for sizes in product((16, 64), (64, 512))
     }
     assert costs[16, 64] > costs[64, 64] and costs[16, 64] > costs[16, 512]

@@ -4,7 +4,7 @@ from functools import reduce
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Load, Select
+from tcdsl.lang.comprehension import Cast, Const, Expr, Load, Select, conjuncts
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.poly.accesses import builder_of
 from tcdsl.poly.loop_tree import AnyCoordinate
@@ -57,17 +57,9 @@ def guard_of(scop: Scop, statement: Statement, copy: Copy) -> Guard:
     }
     there = reduce(isl.Set.intersect, inside.values(), domain)
     needed = tuple(
-        one for one in _conjuncts(copy.condition) if not there.is_subset(builder.truth(one).below)
+        one for one in conjuncts(copy.condition) if not there.is_subset(builder.truth(one).below)
     )
     return Guard(tuple(inside), needed)
-
-
-def _conjuncts(condition: Expr) -> list[Expr]:
-    match condition:
-        case Binary(op="&&", left=left, right=right):
-            return [*_conjuncts(left), *_conjuncts(right)]
-        case _:
-            return [condition]
 
 
 def _within(builder: Builder, subscript: Expr, array: Array, dim: int) -> isl.Set | None:

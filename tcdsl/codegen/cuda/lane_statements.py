@@ -3,7 +3,7 @@
 from tcdsl.codegen.ast.build import mentions
 from tcdsl.codegen.c.expressions import suffix
 from tcdsl.codegen.cuda.statements import OPERATORS, CudaStatementPrinter
-from tcdsl.lang.comprehension import Cast, Expr, Index, Load, Operator, walk
+from tcdsl.lang.comprehension import Cast, Expr, Load, Operator, indices_in
 from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.poly.scop import Kind
 from tcdsl.schedule.placement import is_private
@@ -24,7 +24,7 @@ def is_pure(printer: CudaStatementPrinter) -> bool:
     for position, access in enumerate((*statement.writes, *statement.reads)):
         if position in vectors.names or is_private(access.array, printer.context.placements):
             continue
-        used = {n.name for s in access.subscripts for n in walk(s) if isinstance(n, Index)}
+        used = indices_in(*access.subscripts)
         if position < len(statement.writes) or not access.is_exact or used & moving:
             return False
     return True

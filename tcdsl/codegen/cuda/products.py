@@ -20,7 +20,7 @@ from tcdsl.codegen.cuda.statements import CudaStatementPrinter
 from tcdsl.codegen.passes.iterations import covers
 from tcdsl.costmodel.chip import WARP
 from tcdsl.errors import INTERNAL
-from tcdsl.lang.comprehension import Expr, Index, walk
+from tcdsl.lang.comprehension import Expr, Index, indices_in, walk
 from tcdsl.lang.types.dtypes import BFLOAT16
 from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, Loop, LoopKind
 from tcdsl.poly.scop import Access, Accumulation, Kind, Statement
@@ -128,7 +128,7 @@ def product(printer: CudaStatementPrinter, node: loop_ast.AstNode, fragment: Fra
     for read in (columns,) if in_registers else (rows, columns):
         tile = placements[read.array]
         lines = [tile.rows] if is_group else []
-        sizes += [tile.extents[-1], *lines, int(_mentions(read.subscripts[-1], terms))]
+        sizes += [tile.extents[-1], *lines, int(terms in indices_in(read.subscripts[-1]))]
         name = Name(printer.names.of("array", read.array))
         arguments += [name, first.offset_in_tile(read, tile)]
     function = "tc_wgmma" if is_group else "tc_mma"
@@ -200,7 +200,7 @@ def _operand(statement: Statement, dim: int, placements: Placements) -> Access:
     found = [
         read
         for read in statement.reads
-        if any(_mentions(s, index) for s in _inside(read, placements[read.array]))
+        if any(index in indices_in(s) for s in _inside(read, placements[read.array]))
     ]
     if (value := statement.value) is not None and len(found) == N_PLANES:
         high = next(own[0] for node in walk(value) if (own := planes_of(node)) is not None)
@@ -215,7 +215,3 @@ def _inside(read: Access, tile: Placement) -> list[Expr]:
     if tile.ring is not None:
         several[tile.ring.dim] = False
     return [s for s, is_one in zip(read.subscripts, several, strict=True) if is_one]
-
-
-def _mentions(subscript: Expr, index: str) -> bool:
-    return any(isinstance(node, Index) and node.name == index for node in walk(subscript))

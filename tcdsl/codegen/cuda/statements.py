@@ -50,13 +50,12 @@ from tcdsl.lang.comprehension import (
     Cast,
     Const,
     Expr,
-    Index,
     Load,
     Operator,
     Select,
     Unary,
     children,
-    walk,
+    indices_in,
 )
 from tcdsl.lang.types.dtypes import FLOAT32, FLOAT64
 from tcdsl.poly.scop import Access, Kind
@@ -110,7 +109,7 @@ class CudaStatementPrinter(StatementPrinter):
 
     def is_common(self, expr: Expr) -> bool:
         """Return whether *expr* is the same for all values of some index."""
-        names = {node.name for node in walk(expr) if isinstance(node, Index)}
+        names = indices_in(expr)
         return names < set(self.statement.indices)
 
     def chosen(self, select: Select, operands: tuple[Code, ...]) -> Code:

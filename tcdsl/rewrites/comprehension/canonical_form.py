@@ -18,7 +18,7 @@ doi:10.1145/3559009.3569656), which brings every reduction to one of these.
 from collections.abc import Mapping
 from itertools import groupby
 
-from tcdsl.lang.comprehension import Comprehension, Expr, Index, Load, Statement, walk
+from tcdsl.lang.comprehension import Comprehension, Expr, Index, Load, Statement, indices_in, walk
 from tcdsl.lang.ranges.open_sizes import AnySpecialisation, OpenRange
 from tcdsl.lang.syntax.printer import print_statement, untyped_statement
 from tcdsl.records import dataclass
@@ -81,7 +81,7 @@ def _names(axes: tuple[Axes, ...]) -> set[str]:
 def _is_window(load: Load, reduced: set[str], kept: set[str]) -> bool:
     """Return whether a kept and a reduced index are in one subscript of *load*."""
     for subscript in load.subscripts:
-        names = {node.name for node in walk(subscript) if isinstance(node, Index)}
+        names = indices_in(subscript)
         if names & reduced and names & kept:
             return True
     return False

@@ -32,6 +32,7 @@ from tcdsl.lang.comprehension import (
     Specialisation,
     Statement,
     Tensor,
+    indices_in,
     multiplied,
     walk,
 )
@@ -99,7 +100,7 @@ def why_not_paired(statement: Statement) -> str | None:
 
 def _factors(statement: Statement) -> list[Factor]:
     """Return the factors of the terms, those without an index as part of the first."""
-    factors = [Factor(value, _indices(value)) for value in multiplied(statement.value)]
+    factors = [Factor(value, indices_in(value)) for value in multiplied(statement.value)]
     numbers = [factor for factor in factors if not factor.indices]
     factors = [factor for factor in factors if factor.indices]
     for number in numbers:
@@ -107,10 +108,6 @@ def _factors(statement: Statement) -> list[Factor]:
             return [number]
         factors[0] = replace(factors[0], value=_times(number.value, factors[0].value))
     return factors
-
-
-def _indices(value: Expr) -> frozenset[str]:
-    return frozenset(node.name for node in walk(value) if isinstance(node, Index))
 
 
 def _times(one: Expr, other: Expr) -> Expr:

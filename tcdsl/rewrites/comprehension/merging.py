@@ -24,6 +24,7 @@ from tcdsl.lang.comprehension import (
     walk,
 )
 from tcdsl.lang.fresh_names import fresh_name
+from tcdsl.lang.linear_forms import linear
 from tcdsl.lang.ranges.open_sizes import (
     AnySpecialisation,
     Extent,
@@ -35,7 +36,6 @@ from tcdsl.lang.rewrite import plus, rewrite, rewrite_ranges
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.scop import Interleaved, Stride
 from tcdsl.records import dataclass
-from tcdsl.rewrites.scop.materialisation import linear
 
 Group = tuple[int, ...]  # dimensions that merge, outermost first
 Groups = tuple[Group, ...]

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tcdsl.lang.comprehension import Comprehension, Expr, Index, Load, walk
+from tcdsl.lang.linear_forms import linear
 from tcdsl.lang.ranges.open_sizes import AnySpecialisation
 from tcdsl.lang.rewrite import rewrite_statement
 from tcdsl.rewrites.comprehension.merging import AnyRanges
-from tcdsl.rewrites.scop.materialisation import linear
 
 
 def with_single_values(c: Comprehension, special: AnySpecialisation) -> Comprehension:

@@ -41,7 +41,7 @@ from tcdsl.lang.rewrite import minus as minus_expr
 from tcdsl.lang.rewrite import plus as plus_expr
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32
-from tcdsl.poly.accesses import access, builder_of, evaluated, guarded_reads
+from tcdsl.poly.accesses import builder_of
 from tcdsl.poly.isl_utils import (
     Extent,
     is_unbounded,
@@ -52,6 +52,7 @@ from tcdsl.poly.isl_utils import (
 )
 from tcdsl.poly.scop import Access, AlignmentShift, Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.assignment import with_own_accesses
 
 WhyNot = Callable[[Array], str | None]
 
@@ -303,11 +304,10 @@ def _shifted(scop: Scop, statement: Statement, rows: Rows, names: Mapping[str, s
     new = replace(
         statement,
         domain=domain,
-        write=access(builder, array, subscripts, scop.arrays, domain),
         value=None if statement.value is None else rewrite(statement.value, change),
         conditions=changed(statement.conditions),
     )
-    return replace(new, reads=guarded_reads(builder, domain, evaluated(new), scop.arrays))
+    return with_own_accesses(scop, new, array, subscripts)
 
 
 def _moved(statement: Statement, builder: Builder, lane: str, offset: Expr) -> isl.Set:

@@ -1,6 +1,6 @@
 """Statements that rewrites add, ``target = value`` over a domain, and those that they change."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import islpy as isl
@@ -49,3 +49,21 @@ def with_own_reads(scop: Scop, statement: Statement) -> Statement:
     builder = builder_of(statement.indices, statement.name, scop.sizes)
     reads = guarded_reads(builder, statement.domain, evaluated(statement), scop.arrays)
     return replace(statement, reads=reads)
+
+
+def with_own_accesses(
+    scop: Scop, statement: Statement, array: str, subscripts: Sequence[Expr]
+) -> Statement:
+    """Return *statement*, which has changed, with its reads: it writes ``array(subscripts)``."""
+    builder = builder_of(statement.indices, statement.name, scop.sizes)
+    write = access(builder, array, tuple(subscripts), scop.arrays, statement.domain)
+    return with_own_reads(scop, replace(statement, write=write))
+
+
+def over_indices(statement: Statement, indices: Collection[str], name: str) -> isl.Set:
+    """Return the instances ``name[i]`` for which *statement* has some: *i* are its *indices*."""
+    domain = statement.domain
+    for position in reversed(range(len(statement.indices))):
+        if statement.indices[position] not in indices:
+            domain = domain.project_out(isl.dim_type.set, position, 1)
+    return domain.set_tuple_name(name).coalesce()

@@ -23,20 +23,30 @@ from functools import reduce
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Select, Size, walk
+from tcdsl.lang.comprehension import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Select,
+    Size,
+    indices_in,
+)
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.ranges.size_functions import extent_expr
 from tcdsl.lang.rewrite import minus as minus_expr
 from tcdsl.lang.rewrite import plus as plus_expr
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32, INT64
-from tcdsl.poly.accesses import access, builder_of, elements_in, evaluated, guarded_reads
+from tcdsl.poly.accesses import access, builder_of, elements_in
 from tcdsl.poly.footprints import Box, Use, box_hull, outer_map
 from tcdsl.poly.isl_utils import dim_bounds, minus, plus, within_bounds
 from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
-from tcdsl.rewrites.scop.assignment import assignment, element
+from tcdsl.rewrites.scop.assignment import assignment, element, with_own_accesses, with_own_reads
 
 Outer = Mapping[str, tuple[AnyCoordinate, ...]]  # statement -> the outer loops' coordinates
 Subscripts = tuple[Expr, ...]
@@ -101,10 +111,8 @@ def why_not_cached(
         return "a fold reads all lanes of its partial at once"
     if any(not use.access.is_exact for use in uses):
         return f"a subscript of {array} is gathered"
-    last = max(scop.position(name) for name in readers)
-    for statement in scop.statements[insertion(scop, readers) : last + 1]:
-        if any(write.array == array for write in statement.writes):
-            return f"{statement.name} writes {array} before its last reader"
+    if reason := why_not_copied_before(scop, array, readers):
+        return reason
     if all(use.access.relation.is_empty() for use in uses):
         return f"no element of {array} is read"
     if box_hull(scop, uses) is None:
@@ -165,6 +173,15 @@ def _uses(scop: Scop, array: str, outer: Outer, only: Collection[Subscripts] | N
         for read in scop.by_name[name].reads
         if read.array == array and (only is None or read.subscripts in only)
     ]
+
+
+def why_not_copied_before(scop: Scop, array: str, readers: Sequence[str]) -> str | None:
+    """Return why a copy of *array* before the first of *readers* does not serve all, or None."""
+    last = max(map(scop.position, readers))
+    for statement in scop.statements[insertion(scop, readers) : last + 1]:
+        if any(write.array == array for write in statement.writes):
+            return f"{statement.name} writes {array} before its last reader"
+    return None
 
 
 def insertion(scop: Scop, readers: Sequence[str]) -> int:
@@ -247,9 +264,8 @@ def _whole(scop: Scop, copy: Statement, iterations: isl.Set, box: Box) -> Statem
         condition = reduce(lambda one, other: Binary("&&", one, other, BOOL), needed)
         zero = Const(0.0 if value.dtype.is_float else 0, value.dtype)
         value = Select(condition, value, zero, value.dtype)
-    reads = guarded_reads(builder, domain, (value,), scop.arrays)
-    write = access(builder, copy.write.array, copy.write.subscripts, scop.arrays, domain)
-    return replace(copy, domain=domain, value=value, reads=reads, write=write)
+    done = replace(copy, domain=domain, value=value)
+    return with_own_accesses(scop, done, copy.write.array, copy.write.subscripts)
 
 
 def _bounds(array: Array, subscripts: Sequence[Expr]) -> Iterator[Expr]:
@@ -302,7 +318,7 @@ def _reading(
         write=rewritten(statement.write),
         companion=None if statement.companion is None else rewritten(statement.companion),
     )
-    return replace(new, reads=guarded_reads(builder, new.domain, evaluated(new), scop.arrays))
+    return with_own_reads(scop, new)
 
 
 def _distance(subscript: Expr, offset: Expr) -> Expr:
@@ -320,7 +336,7 @@ def _plain(builder: Builder, expr: Expr, statement: Statement, size: int) -> Exp
     function = builder.affine(expr)
     if function is None or isinstance(expr, Index):
         return expr
-    names = {node.name for node in walk(expr) if isinstance(node, Index)}
+    names = indices_in(expr)
     for name in sorted(names):
         index = builder.affine(Index(name))
         if index is not None and function.plain_is_equal(index):

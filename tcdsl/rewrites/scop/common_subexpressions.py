@@ -16,8 +16,8 @@ from dataclasses import replace
 
 from tcdsl.lang.comprehension import Const, Expr, Index, Load, children
 from tcdsl.lang.rewrite import rewrite, with_operands
-from tcdsl.poly.accesses import builder_of, evaluated, guarded_reads
 from tcdsl.poly.scop import Kind, Scop, Statement, loads_of
+from tcdsl.rewrites.scop.assignment import with_own_reads
 from tcdsl.rewrites.scop.recomputation import is_temporary, writers_and_users
 
 LEAST_LOADS = 2  # of a value that is worth reading instead
@@ -81,13 +81,11 @@ def _reading(scop: Scop, producer: Statement, reader: Statement) -> Iterator[Sta
     new = rewrite(reader.value, shared)
     if new == reader.value:
         return
-    builder = builder_of(reader.indices, reader.name, scop.sizes)
-    done = replace(reader, value=new)
-    reads = guarded_reads(builder, done.domain, evaluated(done), scop.arrays)
+    done = with_own_reads(scop, replace(reader, value=new))
     written = producer.write.relation.range()
-    own = [read for read in reads if read.array == array]
+    own = [read for read in done.reads if read.array == array]
     if all(read.is_exact and read.relation.range().is_subset(written) for read in own):
-        yield replace(done, reads=reads)
+        yield done
 
 
 def _matched(pattern: Expr, node: Expr) -> dict[str, str] | None:

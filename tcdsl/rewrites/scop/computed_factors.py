@@ -26,7 +26,6 @@ instances, and the sum does not write what it reads.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from math import frexp, isinf, prod
 
 import islpy as isl
@@ -43,11 +42,10 @@ from tcdsl.lang.comprehension import (
     Operator,
     Select,
     Unary,
-    children,
+    indices_in,
     walk,
 )
 from tcdsl.lang.fresh_names import fresh_name
-from tcdsl.lang.rewrite import with_operands
 from tcdsl.lang.types.dtypes import (
     BFLOAT16,
     FLOAT16,
@@ -59,16 +57,13 @@ from tcdsl.lang.types.dtypes import (
     DType,
 )
 from tcdsl.lang.types.dtypes import Kind as TypeKind
-from tcdsl.poly.accesses import Bounds, box, builder_of
+from tcdsl.poly.accesses import builder_of
 from tcdsl.poly.isl_utils import constant_bounds, points_of_box
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
 from tcdsl.records import dataclass
-from tcdsl.rewrites.scop.assignment import assignment, with_own_reads
-from tcdsl.rewrites.scop.caching import insertion
-from tcdsl.rewrites.scop.materialisation import linear
 from tcdsl.rewrites.scop.packing import factor_of
-from tcdsl.rewrites.scop.remainders import of_linear
 from tcdsl.rewrites.scop.repacking import LEAST_USES, wide_strides
+from tcdsl.rewrites.scop.stored_operands import Operand, Stored, over_windows, stored
 
 # Of a type: bits of a number, the least and greatest exponents of normal ones, from 1/2 on.
 _NUMBERS = {BFLOAT16: (8, -125, 128), FLOAT16: (11, -13, 16), FLOAT32: (24, -125, 128)}
@@ -79,32 +74,10 @@ _PICKING = ("fmax", "fmin", "fabs", "relu", "max", "min", "abs")  # an argument,
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A factor, and its array: *dims* are the indices of its value, the sum's *subscripts*."""
+    """A factor, and the type in which it is multiplied."""
 
-    expr: Expr
-    dims: tuple[str, ...]
-    subscripts: tuple[Expr, ...]
+    operand: Operand
     dtype: DType
-
-    @property
-    def value(self) -> Expr:
-        """The factor as a function of the dimensions."""
-        return _in_windows(self.expr, dict(zip(self.subscripts, self.dims, strict=True)))
-
-
-def _in_windows(expr: Expr, windows: Mapping[Expr, str]) -> Expr:
-    """Return *expr* with an index for each multiple of a window, and what is added to it."""
-    if expr in windows:
-        return Index(windows[expr])
-    if (own := linear(expr)) is not None and own[0]:
-        for window, name in windows.items():
-            form = linear(window)
-            if form is None or form[0].keys() != own[0].keys():
-                continue
-            times = own[0][index := next(iter(own[0]))] // form[0][index]
-            if own[0] == {i: times * n for i, n in form[0].items()}:
-                return of_linear({name: times}, own[1] - times * form[1])
-    return with_operands(expr, tuple(_in_windows(child, windows) for child in children(expr)))
 
 
 def why_not_computed_first(scop: Scop, statement: Statement) -> str | None:
@@ -133,7 +106,7 @@ def why_not_computed(scop: Scop, statement: Statement) -> str | None:
     if not found:
         return "its factors are elements as they are multiplied"
     for factor in found:
-        if reason := _why_not(scop, statement, factor):
+        if reason := _why_not(statement, factor.operand):
             return reason
     return None
 
@@ -146,40 +119,16 @@ def computed_first(scop: Scop, name: str) -> Scop:
 
 def with_factors(scop: Scop, name: str, what: str) -> Scop:
     """Return *scop* with such factors in arrays, which are called *what* they are."""
-    statement = scop.by_name[name]
-    assert isinstance(statement.value, Binary)
-    new: list[Statement] = []
-    value = statement.value
+    statement, found = scop.by_name[name], list[Stored]()
     for number, factor in enumerate(computed_factors(scop, statement)):
-        own = _ranges(scop, statement, factor.subscripts)
+        operand = factor.operand
+        own = _ranges(scop, statement, operand.subscripts)
         shape = tuple(end - low for low, end in own)
-        label = f"{main_load(scop, factor.expr).tensor}.{what}{number}{name}"
+        label = f"{operand.tensor}.{what}{number}{name}"
         origin, strides = tuple(low for low, _ in own), wide_strides(shape, factor.dtype)
         array = Array(label, factor.dtype, origin, shape, Storage.SCRATCH, strides=strides)
-        scop = replace(scop, arrays={**scop.arrays, label: array})
-        element = Load(label, tuple(map(Index, factor.dims)), factor.dtype)
-        new.append(_assignment(scop, element, factor.value, own, statement))
-        load = Load(label, factor.subscripts, factor.dtype)
-        served = load if factor.dtype == value.dtype else Cast(load, value.dtype)
-        left, right = (
-            served if side == factor.expr else side for side in (value.left, value.right)
-        )
-        value = Binary("*", left, right, value.dtype)
-    done = with_own_reads(scop, replace(statement, value=value))
-    statements = [done if s is statement else s for s in scop.statements]
-    place = insertion(scop, [name])
-    statements[place:place] = new
-    return scop.with_statements(tuple(statements))
-
-
-def _assignment(
-    scop: Scop, target: Load, value: Expr, ranges: Sequence[Bounds], source: Statement
-) -> Statement:
-    indices = tuple(s.name for s in target.subscripts if isinstance(s, Index))
-    builder = builder_of(indices, f"{target.tensor}_copy", scop.sizes)
-    domain = box(builder, indices, dict(zip(indices, ranges, strict=True)))
-    domain = domain.intersect_params(scop.context)
-    return assignment(scop, domain, indices, target, value, source)
+        found.append((operand, array, f"{label}_copy"))
+    return stored(scop, name, found)
 
 
 # --- which factors ---------------------------------------------------------------------------
@@ -311,16 +260,17 @@ def _is_within(dtype: DType, other: DType) -> bool:
 def _in_dims(scop: Scop, factor: Expr, dtype: DType) -> Computed:
     """Return *factor* with the dimensions of its array: those of its largest element last."""
     main, found = main_load(scop, factor), dict[Expr, str]()
-    taken = {node.name for node in walk(factor) if isinstance(node, Index)}
+    taken = indices_in(factor)
     for number, subscript in enumerate(main.subscripts):
         if _is_window(subscript):
             found[subscript] = fresh_name(f"e{number}", taken)
         else:
             found |= {n: n.name for n in walk(subscript) if isinstance(n, Index)}
-    inside = {n.name for window in found for n in walk(window) if isinstance(n, Index)}
+    inside = indices_in(*found)
     others = {n: n.name for n in walk(factor) if isinstance(n, Index) and n.name not in inside}
     dims = others | found
-    return Computed(factor, tuple(dims.values()), tuple(dims), dtype)
+    value = over_windows(factor, dims)
+    return Computed(Operand(factor, main.tensor, tuple(dims), tuple(dims.values()), value), dtype)
 
 
 def _is_window(subscript: Expr) -> bool:
@@ -352,12 +302,11 @@ def _gathers(loads: Sequence[Load]) -> list[Load]:
     return [node for node in nodes if isinstance(node, Load)]
 
 
-def _why_not(scop: Scop, statement: Statement, factor: Computed) -> str | None:
+def _why_not(statement: Statement, factor: Operand) -> str | None:
     loads = [node for node in walk(factor.expr) if isinstance(node, Load)]
     if any(load.tensor == statement.write.array for load in loads):
         return f"it updates {statement.write.array}"
-    names = {node.name for node in walk(factor.value) if isinstance(node, Index)}
-    if not names <= set(factor.dims):
+    if not indices_in(factor.value) <= set(factor.dims):
         return "an index of a factor is in a window, and elsewhere"
     guarded = factor_of(factor.expr)
     if guarded is not None and any(map(_is_window, factor.subscripts)):
@@ -370,7 +319,7 @@ def _why_not(scop: Scop, statement: Statement, factor: Computed) -> str | None:
 def _is_used_little(scop: Scop, statement: Statement, factor: Computed) -> bool:
     """Return whether each value of *factor* is multiplied a few times."""
     instances = points_of_box(statement.domain)
-    values = prod(end - low for low, end in _ranges(scop, statement, factor.subscripts))
+    values = prod(end - low for low, end in _ranges(scop, statement, factor.operand.subscripts))
     return instances is not None and instances < LEAST_USES * values
 
 

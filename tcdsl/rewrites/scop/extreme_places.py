@@ -30,9 +30,9 @@ from tcdsl.lang.comprehension import (
 )
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32, INT64, DType
-from tcdsl.poly.accesses import access, builder_of, guarded_reads
 from tcdsl.poly.isl_utils import constant_bounds, is_unbounded
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, in_place_of
+from tcdsl.rewrites.scop.assignment import with_own_accesses
 from tcdsl.rewrites.scop.rfactor import initialisation
 
 LAST = {INT32: 2**31 - 1, INT64: 2**63 - 1}  # no place
@@ -169,33 +169,28 @@ def is_companion(statement: Statement, array: str) -> bool:
 def started(scop: Scop, init: Statement, owner: str, kind: Reduction, array: str) -> Statement:
     """Return the initialisation of *array*, which *owner* reduces into."""
     name = f"{owner}_init"
-    builder, domain = builder_of(init.indices, name, scop.sizes), init.domain.set_tuple_name(name)
-    return replace(
-        init, name=name, domain=domain, value=None, reduction=kind, companion=None,
-        write=access(builder, array, init.write.subscripts, scop.arrays, domain), source_name=owner,
+    done = replace(
+        init, name=name, domain=init.domain.set_tuple_name(name), value=None, reduction=kind,
+        companion=None, source_name=owner,
     )  # fmt: skip
+    return with_own_accesses(scop, done, array, init.write.subscripts)
 
 
 def summed(
     scop: Scop, statement: Statement, name: str, kind: Reduction, value: Expr, array: str
 ) -> Statement:
     """Return the updates *name* of an array by *value*, for each instance of *statement*."""
-    builder = builder_of(statement.indices, name, scop.sizes)
-    domain = statement.domain.set_tuple_name(name)
-    return replace(
-        statement, name=name, domain=domain, value=value, reduction=kind, companion=None,
-        write=access(builder, array, statement.write.subscripts, scop.arrays, domain),
-        reads=guarded_reads(builder, domain, (value,), scop.arrays), arg_origin=0, source_name=name,
+    done = replace(
+        statement, name=name, domain=statement.domain.set_tuple_name(name), value=value,
+        reduction=kind, companion=None, arg_origin=0, source_name=name,
     )  # fmt: skip
+    return with_own_accesses(scop, done, array, statement.write.subscripts)
 
 
 def assigned(scop: Scop, init: Statement, name: str, value: Expr) -> Statement:
     """Return the statement *name* that stores *value* where *init* stored -1."""
-    builder, domain = builder_of(init.indices, name, scop.sizes), init.domain.set_tuple_name(name)
-    value = as_type(value, scop.arrays[init.write.array].dtype)
-    return replace(
-        init, name=name, domain=domain, kind=Kind.ASSIGN, value=value, reduction=None,
-        companion=None,
-        write=access(builder, init.write.array, init.write.subscripts, scop.arrays, domain),
-        reads=guarded_reads(builder, domain, (value,), scop.arrays),
+    done = replace(
+        init, name=name, domain=init.domain.set_tuple_name(name), kind=Kind.ASSIGN,
+        value=as_type(value, scop.arrays[init.write.array].dtype), reduction=None, companion=None,
     )  # fmt: skip
+    return with_own_accesses(scop, done, init.write.array, init.write.subscripts)

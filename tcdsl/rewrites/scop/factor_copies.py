@@ -25,7 +25,7 @@ from tcdsl.poly.accesses import Bounds, box, builder_of
 from tcdsl.poly.isl_utils import dim_bounds, minus, plus
 from tcdsl.poly.scop import Array, Scop, Statement, Storage
 from tcdsl.rewrites.scop.assignment import assignment, element, with_own_reads
-from tcdsl.rewrites.scop.caching import insertion
+from tcdsl.rewrites.scop.caching import insertion, why_not_copied_before
 from tcdsl.rewrites.scop.repacking import has_few_uses, wide_strides
 
 
@@ -43,11 +43,7 @@ def why_not_in_copy(scop: Scop, array: str, names: Sequence[str]) -> str | None:
         return f"the rows of {array} are of open sizes"
     if any(has_few_uses(product, scop.arrays[array]) for product in products):
         return "its operands' elements are used a few times"
-    last = max(map(scop.position, names))
-    for between in scop.statements[insertion(scop, names) : last + 1]:
-        if any(write.array == array for write in between.writes):
-            return f"{between.name} writes {array} before its last reader"
-    return None
+    return why_not_copied_before(scop, array, names)
 
 
 def in_copy(scop: Scop, array: str, names: Sequence[str], copy: str, dtype: DType) -> Scop:

@@ -16,13 +16,12 @@ from functools import partial
 import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load
+from tcdsl.lang.linear_forms import linear, of_linear
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32
-from tcdsl.poly.accesses import access, builder_of, evaluated, guarded_reads
 from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
-from tcdsl.rewrites.scop.materialisation import linear
-from tcdsl.rewrites.scop.remainders import of_linear
+from tcdsl.rewrites.scop.assignment import with_own_accesses
 from tcdsl.rewrites.scop.rfactor import initialisation
 
 _KINDS = (Kind.INIT, Kind.ASSIGN, Kind.UPDATE)
@@ -126,16 +125,14 @@ def _shifted(
     for index, low in lows.items():
         dim = statement.indices.index(index)
         domain = _translated(domain, dim, -low)
-    builder = builder_of(statement.indices, statement.name, scop.sizes)
     own = tuple(rewrite(s, change) for s in statement.write.subscripts)
     target = placed(statement.write.array, own)
     new = replace(
         statement, domain=domain,
-        write=access(builder, statement.write.array, target, scop.arrays, domain),
         value=None if statement.value is None else rewrite(statement.value, change),
         conditions=tuple(rewrite(c, change) for c in statement.conditions),
     )  # fmt: skip
-    return replace(new, reads=guarded_reads(builder, domain, evaluated(new), scop.arrays))
+    return with_own_accesses(scop, new, statement.write.array, target)
 
 
 def _less(subscript: Expr, first: int) -> Expr:

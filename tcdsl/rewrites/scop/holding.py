@@ -16,7 +16,7 @@ and the tile has an element for every term.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, walk
+from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, indices_in, walk
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32, arithmetic
 from tcdsl.poly.accesses import access, builder_of, elements_in
@@ -55,7 +55,7 @@ def hold(
     (load,) = loads.values()
     reduced = statement.indices[term.position]
     inside = load.subscripts[len(around) + 1 :]
-    mentioned = [_mentioned(subscript) for subscript in inside]
+    mentioned = [set(indices_in(subscript)) for subscript in inside]
     others = [names for names in mentioned if names and names != {reduced}]
     if mentioned.count({reduced}) != 1 or len(others) != 1 or len(others[0]) != 1:
         return None
@@ -141,10 +141,6 @@ def _place_of_term(
 def _renamed(expr: Expr, to: Expr) -> Expr:
     """Return *expr*, which mentions one index, with *to* for that."""
     return rewrite(expr, lambda node: to if isinstance(node, Index) else node)
-
-
-def _mentioned(expr: Expr) -> set[str]:
-    return {node.name for node in walk(expr) if isinstance(node, Index)}
 
 
 def _binary(op: str, left: Expr, right: int) -> Expr:

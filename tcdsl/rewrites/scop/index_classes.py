@@ -28,10 +28,11 @@ import islpy as isl
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Size
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32
-from tcdsl.poly.accesses import access, box, builder_of, evaluated, guarded_reads
+from tcdsl.poly.accesses import box, builder_of
 from tcdsl.poly.isl_utils import dim_bounds, divisor_of, within_bounds
 from tcdsl.poly.scop import Scop, Statement, Storage
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.assignment import with_own_accesses
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +229,6 @@ def _with_merged(
         domain=domain,
         indices=indices,
         n_left=sum(set(one.indices) <= set(statement.left) for one in mine),
-        write=access(builder, write.array, subscripts, scop.arrays, domain),
         value=None if statement.value is None else rewrite(statement.value, change),
     )
-    return replace(new, reads=guarded_reads(builder, domain, evaluated(new), scop.arrays))
+    return with_own_accesses(scop, new, write.array, subscripts)

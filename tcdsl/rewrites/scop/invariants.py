@@ -16,13 +16,22 @@ rows, and rounded to its own type.
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-import islpy as isl
-
-from tcdsl.lang.comprehension import Binary, Call, Expr, Index, Load, Select, children, walk
+from tcdsl.lang.comprehension import (
+    Binary,
+    Call,
+    Expr,
+    Index,
+    Load,
+    Select,
+    children,
+    indices_in,
+    walk,
+)
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.poly.accesses import access, builder_of, guarded_reads
 from tcdsl.poly.isl_utils import constant_bounds, is_unbounded
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, loads_of
+from tcdsl.rewrites.scop.assignment import assignment, over_indices, with_own_reads
+from tcdsl.rewrites.scop.caching import insertion
 
 
 def with_invariants(scop: Scop, kernels: Collection[Collection[str]]) -> Scop:
@@ -51,7 +60,7 @@ def _moved(statement: Statement, sums: Collection[str]) -> Expr | None:
     inexact = {read.array for read in statement.reads if not read.is_exact}
     for expr in _always_run(statement.value):
         arrays = {load.tensor for load in loads_of(expr)}
-        names = _indices_of(expr)
+        names = indices_in(expr)
         if not any(map(_is_slow, walk(expr))) or not arrays & set(sums):
             continue
         if arrays & (inexact | {statement.write.array}):
@@ -82,54 +91,23 @@ def _always_run(expr: Expr) -> Iterator[Expr]:
             pending += children(node)
 
 
-def _indices_of(expr: Expr) -> set[str]:
-    return {node.name for node in walk(expr) if isinstance(node, Index)}
-
-
 def _apart(scop: Scop, statement: Statement, expr: Expr) -> Scop:
     """Return *scop* with *expr* of *statement* as a statement of its own before it."""
-    names = _indices_of(expr)
+    names = indices_in(expr)
     kept = tuple(index for index in statement.indices if index in names)
     count = sum(s.name.startswith(f"{statement.name}_row") for s in scop.statements)
     name = f"{statement.name}_row{count}"
-    domain = statement.domain
-    for position in reversed(range(len(statement.indices))):
-        if statement.indices[position] not in names:
-            domain = domain.project_out(isl.dim_type.set, position, 1)
-    domain = domain.set_tuple_name(name).coalesce()
+    domain = over_indices(statement, names, name)
     bounds = [constant_bounds(domain, dim) for dim in range(len(kept))]
     box = [(low, high + 1 - low) for low, high in (b for b in bounds if b is not None)]
-    array = f"{name}.value"
-    arrays = {
-        **scop.arrays,
-        array: Array(
-            array, expr.dtype, tuple(low for low, _ in box), tuple(n for _, n in box),
-            Storage.SCRATCH,
-        ),
-    }  # fmt: skip
-    subscripts = tuple(map(Index, kept))
-    builder = builder_of(kept, name, scop.sizes)
-    own = replace(
-        statement, name=name, domain=domain, indices=kept, n_left=len(kept), kind=Kind.ASSIGN,
-        write=access(builder, array, subscripts, arrays, domain), value=expr, reduction=None,
-        reads=guarded_reads(builder, domain, (expr,), arrays), conditions=(), companion=None,
-    )  # fmt: skip
-    load = Load(array, subscripts, expr.dtype)
+    origin, shape = tuple(low for low, _ in box), tuple(n for _, n in box)
+    array = Array(f"{name}.value", expr.dtype, origin, shape, Storage.SCRATCH)
+    wide = replace(scop, arrays={**scop.arrays, array.name: array})
+    load = Load(array.name, tuple(map(Index, kept)), expr.dtype)
     assert statement.value is not None
     value = rewrite(statement.value, lambda node: load if node == expr else node)
-    builder = builder_of(statement.indices, statement.name, scop.sizes)
-    exprs = (*statement.write.subscripts, value, *statement.conditions)
-    rest = replace(
-        statement, value=value, reads=guarded_reads(builder, statement.domain, exprs, arrays)
-    )
-    position = scop.position(statement.name)
-    before = scop.statements[position - 1] if position else None
-    if (
-        before is not None
-        and before.kind is Kind.INIT
-        and before.source_name == statement.source_name
-    ):
-        position -= 1  # an initialisation stands directly before its updates
+    rest = with_own_reads(wide, replace(statement, value=value))
     statements = [rest if old is statement else old for old in scop.statements]
-    statements.insert(position, own)
-    return replace(scop, arrays=arrays, statements=tuple(statements))
+    own = assignment(wide, domain, kept, load, expr, statement)
+    statements.insert(insertion(scop, [statement.name]), own)
+    return wide.with_statements(tuple(statements))

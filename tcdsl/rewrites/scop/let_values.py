@@ -14,19 +14,33 @@ loads runs for every instance anyway: it stands under no guard, no condition is 
 instance, and the statement does not write what it loads.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import islpy as isl
-
 from tcdsl.lang import comprehension as tc
-from tcdsl.lang.comprehension import Binary, Call, Cast, Expr, Index, Let, Load, Select, walk
+from tcdsl.lang.comprehension import (
+    Binary,
+    Call,
+    Cast,
+    Expr,
+    Index,
+    Let,
+    Load,
+    Select,
+    indices_in,
+    walk,
+)
 from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.poly.accesses import access, builder_of, evaluated, guarded_reads
+from tcdsl.poly.accesses import builder_of, evaluated
 from tcdsl.poly.isl_utils import dim_bounds, minus
 from tcdsl.poly.scop import Array, Scop, Statement, Storage, loads_of
-from tcdsl.rewrites.scop.assignment import assignment
+from tcdsl.rewrites.scop.assignment import (
+    assignment,
+    over_indices,
+    with_own_accesses,
+    with_own_reads,
+)
 
 
 def with_lets_apart(
@@ -53,7 +67,7 @@ def with_lets_apart(
 
 
 def _is_worthwhile(scop: Scop, body: Statement, value: Expr) -> bool:
-    indices = _indices_of(value)
+    indices = indices_in(value)
     if not indices or isinstance(value, Load | Index):
         return False
     if any(value in walk(subscript) for subscript in _gathered(body)):
@@ -112,14 +126,10 @@ def _always_run(expr: Expr) -> Iterator[Expr]:
                 pending += tc.children(node)
 
 
-def _indices_of(expr: Expr) -> set[str]:
-    return {node.name for node in walk(expr) if isinstance(node, Index)}
-
-
 def _apart(scop: Scop, body: Statement, let: Let) -> tuple[Scop, Load]:
     """Return *scop* with *let*'s value of *body* as a statement of its own, and its load."""
     array, own = _statement(scop, body, let)
-    arrays = {**scop.arrays, array.name: array}
+    scop = replace(scop, arrays={**scop.arrays, array.name: array})
     load = Load(array.name, tuple(map(Index, own.indices)), array.dtype, let.value.span)
     statements: list[Statement] = []
     is_placed = False
@@ -130,20 +140,16 @@ def _apart(scop: Scop, body: Statement, let: Let) -> tuple[Scop, Load]:
         if not is_placed:
             statements.append(own)
             is_placed = True
-        statements.append(_with_load(statement, let.value, load, scop.sizes, arrays))
-    return replace(scop, arrays=arrays, statements=tuple(statements)), load
+        statements.append(_with_load(scop, statement, let.value, load))
+    return scop.with_statements(tuple(statements)), load
 
 
 def _statement(scop: Scop, body: Statement, let: Let) -> tuple[Array, Statement]:
     """Return the array of *let*'s values and the statement that computes them."""
-    used = _indices_of(let.value)
+    used = indices_in(let.value)
     kept = tuple(index for index in body.indices if index in used)
     name = fresh_name(f"{body.name}_{let.name}", scop.by_name)
-    domain = body.domain
-    for position in reversed(range(len(body.indices))):
-        if body.indices[position] not in used:
-            domain = domain.project_out(isl.dim_type.set, position, 1)
-    domain = domain.set_tuple_name(name).coalesce()
+    domain = over_indices(body, used, name)
     box = [dim_bounds(domain, dim, scop.context) for dim in range(len(kept))]
     origin, shape = tuple(low for low, _ in box), tuple(minus(end, low) for low, end in box)
     array = Array(
@@ -155,13 +161,7 @@ def _statement(scop: Scop, body: Statement, let: Let) -> tuple[Array, Statement]
     return array, replace(assignment(known, domain, kept, target, let.value, body), source_name="")
 
 
-def _with_load(
-    statement: Statement,
-    value: Expr,
-    load: Load,
-    sizes: Mapping[str, int | None],
-    arrays: Mapping[str, Array],
-) -> Statement:
+def _with_load(scop: Scop, statement: Statement, value: Expr, load: Load) -> Statement:
     """Return *statement* with *load* wherever it computes *value*."""
 
     def changed(exprs: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -169,16 +169,12 @@ def _with_load(
 
     if not any(node == value for expr in evaluated(statement) for node in walk(expr)):
         return statement
-    builder = builder_of(statement.indices, statement.name, sizes)
-    write = statement.write
-    if statement.writes:
-        subscripts = changed(write.subscripts)
-        write = access(builder, write.array, subscripts, arrays, statement.domain)
     new = replace(
         statement,
-        write=write,
         value=None if statement.value is None else changed((statement.value,))[0],
         conditions=changed(statement.conditions),
         checked=tuple((dim, changed((expr,))[0]) for dim, expr in statement.checked),
     )
-    return replace(new, reads=guarded_reads(builder, new.domain, evaluated(new), arrays))
+    if not statement.writes:
+        return with_own_reads(scop, new)
+    return with_own_accesses(scop, new, statement.write.array, changed(statement.write.subscripts))

@@ -38,7 +38,7 @@ from tcdsl.lang.comprehension import (
 from tcdsl.lang.ranges.reads import index_names
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32, INT64
-from tcdsl.poly.accesses import access, builder_of, evaluated, guarded_reads
+from tcdsl.poly.accesses import access, builder_of, guarded_reads
 from tcdsl.poly.data_ranges import DataRange, data_ranges_of
 from tcdsl.poly.isl_utils import constant_bounds, val, within
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
@@ -287,7 +287,7 @@ class _Rows:
             ),
             source_name=name,
         )  # fmt: skip
-        return replace(new, reads=guarded_reads(builder, domain, evaluated(new), scop.arrays))
+        return with_own_reads(scop, new)
 
     def add(self, scop: Scop) -> Statement:
         """``y(list(s)) op= w(s,c)``."""
@@ -313,7 +313,7 @@ class _Rows:
             write=access(builder, *target, scop.arrays, domain), reads=(),
             conditions=self._conditions(), span=self.statement.span, **{"value": None, **others},
         )  # fmt: skip
-        return replace(made, reads=guarded_reads(builder, domain, evaluated(made), scop.arrays))
+        return with_own_reads(scop, made)
 
 
 def _with(scop: Scop, statement: Statement, conditions: tuple[Expr, ...]) -> Statement:

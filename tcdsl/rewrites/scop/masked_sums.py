@@ -29,14 +29,24 @@ from functools import reduce
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Operator, Select, walk
+from tcdsl.lang.comprehension import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Operator,
+    Select,
+    indices_in,
+)
 from tcdsl.lang.fresh_names import fresh_name
+from tcdsl.lang.linear_forms import of_linear
 from tcdsl.lang.types.dtypes import BOOL, INT32
-from tcdsl.poly.accesses import access, box, builder_of, elements_in, evaluated, guarded_reads
+from tcdsl.poly.accesses import access, box, builder_of, elements_in
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
-from tcdsl.rewrites.scop.assignment import assignment, element, with_own_reads
-from tcdsl.rewrites.scop.remainders import of_linear
+from tcdsl.rewrites.scop.assignment import assignment, element, with_own_accesses, with_own_reads
 from tcdsl.rewrites.scop.rfactor import initialisation, why_not_rfactored
 
 
@@ -130,18 +140,14 @@ def _condition(constraint: isl.Constraint, indices: Sequence[str]) -> Expr:
     return Binary("==" if constraint.is_equality() else ">=", left, right, BOOL)
 
 
-def _indices(expr: Expr) -> set[str]:
-    return {node.name for node in walk(expr) if isinstance(node, Index)}
-
-
 def _masks(statement: Statement, constraints: Sequence[Expr]) -> list[list[Expr]] | None:
     """Return the constraints that each factor is masked by, None if one is on none of them alone.
 
     Those of both factors' indices mask both: neither is read where there is no term.
     """
     assert isinstance(statement.value, Binary)
-    own = [_indices(side) for side in (statement.value.left, statement.value.right)]
-    found = [[c for c in constraints if _indices(c) <= indices] for indices in own]
+    own = [indices_in(side) for side in (statement.value.left, statement.value.right)]
+    found = [[c for c in constraints if indices_in(c) <= indices] for indices in own]
     taken = {id(c) for side in found for c in side}
     return found if len(taken) == len(constraints) else None
 
@@ -260,20 +266,16 @@ def _again(scop: Scop, statement: Statement) -> tuple[Scop, list[Statement]]:
     result = element(target, statement.write.subscripts)
     is_nan = Binary("!=", result, result, BOOL)
 
-    builder = builder_of(statement.indices, name, scop.sizes)
-    domain = statement.domain.set_tuple_name(name)
     counted = statement.reduced[0]
     low, high = (Const(end, INT32) for end in ends[counted])
     end = Select(is_nan, high, low, INT32)
     index = Index(counted)
     again = replace(
-        statement, name=name, domain=domain, source_name=name, is_rare=True,
-        write=access(builder, sums.name, place.subscripts, scop.arrays, domain),
-        conditions=(
-            Binary("<=", low, index, BOOL), Binary("<", index, end, BOOL)
-        ),
+        statement, name=name, domain=statement.domain.set_tuple_name(name), source_name=name,
+        is_rare=True,
+        conditions=(Binary("<=", low, index, BOOL), Binary("<", index, end, BOOL)),
     )  # fmt: skip
-    again = replace(again, reads=guarded_reads(builder, domain, evaluated(again), scop.arrays))
+    again = with_own_accesses(scop, again, sums.name, place.subscripts)
 
     def over(label: str) -> isl.Set:
         of_left = builder_of(left, label, scop.sizes)
@@ -288,6 +290,4 @@ def _again(scop: Scop, statement: Statement) -> tuple[Scop, list[Statement]]:
     to = Load(target.name, statement.write.subscripts, target.dtype)
     last = assignment(scop, over(f"{name}_store"), left, to, stored, statement)
     last = replace(last, conditions=(is_nan,), source_name=f"{name}_store", is_rare=True)
-    own = builder_of(left, last.name, scop.sizes)
-    reads = guarded_reads(own, last.domain, evaluated(last), scop.arrays)
-    return scop, [first, again, replace(last, reads=reads)]
+    return scop, [first, again, with_own_reads(scop, last)]

@@ -6,85 +6,28 @@
     --->
         O[n,f,h,w] += P[n,c,h+kh-1,w+kw] * W[f,c,kh,kw]
 
-The operand must be a function g of the subscripts u_d of one of its loads: every other index
-expression in it is a multiple of one of the u_d plus a constant.  Then P[u] = g(u) over the box of
-the u, once for each, and the product loads P[u(i)].  The dimension that the vector index moves
-stands last.  So padding, conversions, and a layout that no vector can walk are paid once an element
-instead of once a use.  It is a cache read (Halide's ``compute_root`` of an operand) of any
-expression.
+The operand must be a function g of the subscripts u_d of one of its loads (``stored_operands``).
+Then P[u] = g(u) over the box of the u, once for each, and the product loads P[u(i)].  The dimension
+that the vector index moves stands last.  So padding, conversions, and a layout that no vector can
+walk are paid once an element instead of once a use.
 """
 
-from dataclasses import replace
-
-import islpy as isl
-
 from tcdsl.lang.comprehension import (
-    Binary,
     Const,
     Expr,
-    Index,
     Load,
     Size,
-    Unary,
-    children,
+    indices_in,
     walk,
 )
 from tcdsl.lang.comprehension import fold as fold_expression
+from tcdsl.lang.fresh_names import fresh_name
+from tcdsl.lang.linear_forms import linear
 from tcdsl.lang.rewrite import with_operands
-from tcdsl.lang.types.dtypes import INT32
-from tcdsl.poly.accesses import access, builder_of, elements_in, guarded_reads
-from tcdsl.poly.isl_utils import dim_bounds, minus, plus, within_bounds
+from tcdsl.poly.accesses import access, builder_of, elements_in
+from tcdsl.poly.isl_utils import dim_bounds, minus
 from tcdsl.poly.scop import Array, Scop, Statement, Storage
-from tcdsl.records import dataclass
-from tcdsl.rewrites.scop.assignment import assignment
-
-Linear = tuple[dict[str, int], int]  # coefficients of the indices, and the constant
-
-
-def linear(expr: Expr) -> Linear | None:
-    """Return the integer *expr* as coefficients and a constant, None if it is not linear."""
-    return fold_expression(expr, _linear_node)
-
-
-def _linear_node(expr: Expr, operands: tuple[Linear | None, ...]) -> Linear | None:
-    if any(operand is None for operand in operands) or not expr.dtype.is_integer:
-        return None
-    known = [operand for operand in operands if operand is not None]
-    match expr:
-        case Const(value=value):
-            return {}, int(value)
-        case Index(name=name):
-            return {name: 1}, 0
-        case Unary(op="-"):
-            return _combine(({}, 0), known[0], -1)
-        case Binary(op="+"):
-            return _combine(known[0], known[1], 1)
-        case Binary(op="-"):
-            return _combine(known[0], known[1], -1)
-        case Binary(op="*"):
-            (a, b), (c, d) = known
-            if not a:
-                return {k: v * b for k, v in c.items()}, b * d
-            return ({k: v * d for k, v in a.items()}, b * d) if not c else None
-        case _:
-            return None
-
-
-def _combine(left: Linear, right: Linear, sign: int) -> Linear:
-    coefficients = dict(left[0])
-    for name, value in right[0].items():
-        coefficients[name] = coefficients.get(name, 0) + sign * value
-    return {n: v for n, v in coefficients.items() if v}, left[1] + sign * right[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """An operand as a function *body* of its *subscripts*: u0, u1, ... stand for them in it."""
-
-    expr: Expr
-    tensor: str
-    subscripts: tuple[Expr, ...]
-    body: Expr
+from tcdsl.rewrites.scop.stored_operands import Operand, over_windows, stored
 
 
 def operand_of(expr: Expr, scop: Scop) -> Operand | None:
@@ -94,11 +37,13 @@ def operand_of(expr: Expr, scop: Scop) -> Operand | None:
     if not plain:
         return None
     main = max(plain, key=lambda load: len(load.subscripts))
-    forms = [linear(_sized(subscript, scop)) for subscript in main.subscripts]
-    body = _abstracted(_sized(expr, scop), [form for form in forms if form is not None])
-    if body is None:
+    taken = indices_in(expr)
+    dims = tuple(fresh_name(f"u{d}", taken) for d in range(len(main.subscripts)))
+    windows = {_sized(s, scop): dim for s, dim in zip(main.subscripts, dims, strict=True)}
+    value = over_windows(_sized(expr, scop), windows)
+    if not indices_in(value) <= set(dims):
         return None
-    return Operand(expr, main.tensor, main.subscripts, body)
+    return Operand(expr, main.tensor, main.subscripts, dims, value)
 
 
 def _sized(expr: Expr, scop: Scop) -> Expr:
@@ -109,46 +54,6 @@ def _sized(expr: Expr, scop: Scop) -> Expr:
         return with_operands(node, operands) if value is None else Const(value, node.dtype)
 
     return fold_expression(expr, known)
-
-
-def _abstracted(expr: Expr, forms: list[Linear]) -> Expr | None:
-    """Return *expr* with every index expression written over u0, u1, ..., None if one cannot be."""
-    if not any(isinstance(node, Index) for node in walk(expr)):
-        return expr
-    if expr.dtype.is_integer and not isinstance(expr, Load):
-        form = linear(expr)
-        if form is not None:
-            return _over(form, forms)
-    if isinstance(expr, Index):
-        return None
-    operands = []
-    for child in children(expr):
-        changed = _abstracted(child, forms)
-        if changed is None:
-            return None
-        operands.append(changed)
-    return with_operands(expr, tuple(operands))
-
-
-def _over(form: Linear, forms: list[Linear]) -> Expr | None:
-    for position, (coefficients, constant) in enumerate(forms):
-        factor = _times(form[0], coefficients)
-        if factor:
-            offset = form[1] - factor * constant
-            index: Expr = Index(f"u{position}")
-            if factor != 1:
-                index = Binary("*", Const(factor, INT32), index, INT32)
-            return index if offset == 0 else Binary("+", index, Const(offset, INT32), INT32)
-    return None
-
-
-def _times(these: dict[str, int], those: dict[str, int]) -> int:
-    """Return the number that *those* coefficients times it are *these*, 0 if there is none."""
-    if not these or these.keys() != those.keys():
-        return 0
-    name = next(iter(these))
-    factor = these[name] // those[name]
-    return factor if all(n == factor * those[i] for i, n in these.items()) else 0
 
 
 def elements_of(operand: Operand, extents: dict[str, int]) -> int:
@@ -196,15 +101,9 @@ def materialise(scop: Scop, name: str, operand: Operand, vector: str) -> Scop | 
         tuple(minus(end, low) for low, end in box),
         Storage.SCRATCH,
     )
-    arrays = {**scop.arrays, packed.name: packed}
-    wide = replace(scop, arrays=arrays)
-    copy = _copy_statement(wide, statement, operand, packed, order)
-    if not _is_in_bounds(copy, wide):
-        return None
-    load = Load(packed.name, tuple(operand.subscripts[d] for d in order), packed.dtype)
-    return replace(
-        wide, statements=_inserted(scop, copy, statement, _reading(wide, statement, operand, load))
-    )
+    copy = f"{name}_packed{number}"
+    done = stored(scop, name, [(operand.ordered(order), packed, copy)])
+    return done if _is_in_bounds(done.by_name[copy], done) else None
 
 
 def _layout(operand: Operand, vector: str) -> list[int]:
@@ -214,58 +113,9 @@ def _layout(operand: Operand, vector: str) -> list[int]:
     return [d for d in range(len(forms)) if d not in last] + last
 
 
-def _copy_statement(
-    scop: Scop, statement: Statement, operand: Operand, packed: Array, order: list[int]
-) -> Statement:
-    names = tuple(f"u{d}" for d in order)
-    name = f"{statement.name}_{packed.name.rpartition('.')[2]}"
-    builder = builder_of(names, name, scop.sizes)
-    domain = isl.Set.universe(builder.space).intersect_params(statement.domain.params())
-    for position, (low, extent) in enumerate(zip(packed.origin, packed.shape, strict=True)):
-        domain = within_bounds(domain, position, low, plus(low, extent))
-    target = Load(packed.name, tuple(map(Index, names)), packed.dtype)
-    return assignment(scop, domain, names, target, operand.body, statement)
-
-
 def _is_in_bounds(copy: Statement, scop: Scop) -> bool:
     for read in copy.reads:
         elements = elements_in(scop.arrays[read.array], read.relation.get_space().range())
         if not read.relation.range().is_subset(elements):
             return False
     return all(not read.inexact for read in copy.reads)
-
-
-def _reading(scop: Scop, statement: Statement, operand: Operand, load: Load) -> Statement:
-    """Return *statement* with *load* in the operand's place."""
-    assert statement.value is not None
-    value = _replaced(statement.value, operand.expr, load)
-    builder = builder_of(statement.indices, statement.name, scop.sizes)
-    exprs = (*statement.write.subscripts, value, *statement.conditions)
-    return replace(
-        statement, value=value, reads=guarded_reads(builder, statement.domain, exprs, scop.arrays)
-    )
-
-
-def _replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
-    if expr == old:
-        return new
-    return with_operands(expr, tuple(_replaced(child, old, new) for child in children(expr)))
-
-
-def _inserted(scop: Scop, copy: Statement, old: Statement, new: Statement) -> tuple[Statement, ...]:
-    """Return the statements with *copy* before what belongs to *old*, and *new* in its place."""
-    statements: list[Statement] = []
-    is_placed = False
-    for statement in scop.statements:
-        if not is_placed and statement.source_name == old.source_name:
-            statements.append(copy)
-            is_placed = True
-        statements.append(new if statement is old else statement)
-    return tuple(statements)
-
-
-def factors_of(value: Expr) -> list[Expr]:
-    """Return the operands of a product, left to right; a value that is no product stands alone."""
-    if isinstance(value, Binary) and value.op == "*":
-        return [*factors_of(value.left), *factors_of(value.right)]
-    return [value]

@@ -16,7 +16,16 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Expr, Index, Load, Operator, multiplied, walk
+from tcdsl.lang.comprehension import (
+    Binary,
+    Expr,
+    Index,
+    Load,
+    Operator,
+    indices_in,
+    multiplied,
+    walk,
+)
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.rewrites.scop.assignment import with_own_reads
 from tcdsl.rewrites.scop.rfactor import initialisation, rfactor, why_not_rfactored
@@ -70,7 +79,7 @@ def _factors(statement: Statement) -> tuple[list[Expr], list[Expr]]:
     outer: list[Expr] = []
     assert statement.value is not None
     for factor in multiplied(statement.value):
-        names = {node.name for node in walk(factor) if isinstance(node, Index)}
+        names = indices_in(factor)
         (inner if names & reduced else outer).append(factor)
     return inner, outer
 

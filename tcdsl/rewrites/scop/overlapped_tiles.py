@@ -34,7 +34,7 @@ from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32, DType, arithmetic
-from tcdsl.poly.accesses import access, builder_of, evaluated, guarded_reads
+from tcdsl.poly.accesses import builder_of
 from tcdsl.poly.isl_utils import (
     Extent,
     dim_bounds,
@@ -46,6 +46,7 @@ from tcdsl.poly.isl_utils import (
 )
 from tcdsl.poly.scop import Array, Overlapped, Scop, Statement, Storage
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.assignment import with_own_accesses
 from tcdsl.rewrites.scop.stencil_chains import Chain, Reach, stages_of
 
 
@@ -166,20 +167,18 @@ class _Rewriter:
         domain = self._domain(statement, builder, indices, reach)
         if is_inside:
             own = tuple(_renamed(s, inner) for s in statement.write.subscripts)
-            write = access(builder, self.tiled[array].name, (*tiles, *own), self.arrays, domain)
+            to, at = self.tiled[array].name, (*tiles, *own)
         else:
-            own = tuple(rewrite(s, moved) for s in statement.write.subscripts)
-            write = access(builder, array, own, self.arrays, domain)
+            to, at = array, tuple(rewrite(s, moved) for s in statement.write.subscripts)
         new = replace(
             statement,
             domain=domain,
             indices=names,
             n_left=len(names),
-            write=write,
             # Loads from tiles first: their indices are the tile's then, and have other names.
             value=rewrite(rewrite(statement.value, loaded), moved),
         )
-        return replace(new, reads=guarded_reads(builder, domain, evaluated(new), self.arrays))
+        return with_own_accesses(replace(self.before, arrays=self.arrays), new, to, at)
 
     def _domain(
         self,

@@ -19,7 +19,17 @@ from functools import reduce
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Cast, Const, Expr, Index, Load, Select, Unary, walk
+from tcdsl.lang.comprehension import (
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Select,
+    Unary,
+    indices_in,
+)
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32, DType, arithmetic
@@ -44,7 +54,7 @@ class Factor:
     def indices(self) -> frozenset[str]:
         """The indices that it depends on."""
         exprs = [*self.load.subscripts, *([] if self.condition is None else [self.condition])]
-        return frozenset(n.name for e in exprs for n in walk(e) if isinstance(n, Index))
+        return indices_in(*exprs)
 
 
 def factor_of(expr: Expr) -> Factor | None:

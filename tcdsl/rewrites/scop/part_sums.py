@@ -15,10 +15,11 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Expr, Index, Load
-from tcdsl.poly.accesses import access, box, builder_of, guarded_reads
+from tcdsl.lang.comprehension import Index, Load
+from tcdsl.poly.accesses import box, builder_of
 from tcdsl.poly.isl_utils import constant_bounds
-from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage, in_place_of
+from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, in_place_of
+from tcdsl.rewrites.scop.assignment import with_own_accesses
 from tcdsl.rewrites.scop.rfactor import initialisation, why_not_rfactored
 
 
@@ -52,30 +53,23 @@ def in_parts(scop: Scop, name: str) -> Scop:
         f"{name}.part", reduction.dtype, (*target.origin, low), (*target.shape, high + 1 - low),
         Storage.SCRATCH,
     )  # fmt: skip
-    arrays = {**scop.arrays, array.name: array}
+    wide = replace(scop, arrays={**scop.arrays, array.name: array})
     left = (*statement.left, last)
     rest = tuple(index for index in statement.reduced if index != last)
     subscripts = tuple(map(Index, left))
-    part = _over(scop, statement, own, (*left, *rest), len(left))
-    part_init = _over(scop, statement, f"{own}_init", left, len(left))
-    whole = _over(scop, statement, name, left, len(statement.left))
     load = Load(array.name, subscripts, reduction.dtype)
+    part = replace(_over(scop, statement, own, (*left, *rest), len(left)), source_name=own)
+    part_init = replace(
+        _over(scop, part, f"{own}_init", left, len(left)), kind=Kind.INIT, value=None
+    )
+    whole = replace(_over(scop, statement, name, left, len(statement.left)), value=load)
     made = [
-        replace(
-            _reading(scop, part_init, (), arrays), kind=Kind.INIT, value=None, source_name=own,
-            write=_write(scop, part_init, array.name, subscripts, arrays),
-        ),
-        replace(
-            _reading(scop, part, (value,), arrays), source_name=own,
-            write=_write(scop, part, array.name, subscripts, arrays),
-        ),
+        with_own_accesses(wide, part_init, array.name, subscripts),
+        with_own_accesses(wide, part, array.name, subscripts),
         init,
-        replace(
-            _reading(scop, whole, (load,), arrays), value=load,
-            write=_write(scop, whole, target.name, statement.write.subscripts, arrays),
-        ),
-    ]  # fmt: skip
-    return in_place_of(replace(scop, arrays=arrays), (statement, init), made)
+        with_own_accesses(wide, whole, target.name, statement.write.subscripts),
+    ]
+    return in_place_of(wide, (statement, init), made)
 
 
 def _over(
@@ -91,21 +85,3 @@ def _bounds(statement: Statement, index: str) -> tuple[int, int]:
     found = constant_bounds(statement.domain, statement.indices.index(index))
     assert found is not None, "a box"
     return found[0], found[1] + 1
-
-
-def _reading(
-    scop: Scop, statement: Statement, exprs: tuple[Expr, ...], arrays: dict[str, Array]
-) -> Statement:
-    builder = builder_of(statement.indices, statement.name, scop.sizes)
-    return replace(statement, reads=guarded_reads(builder, statement.domain, exprs, arrays))
-
-
-def _write(
-    scop: Scop,
-    statement: Statement,
-    array: str,
-    subscripts: tuple[Expr, ...],
-    arrays: dict[str, Array],
-) -> Access:
-    builder = builder_of(statement.indices, statement.name, scop.sizes)
-    return access(builder, array, subscripts, arrays, statement.domain)

@@ -21,6 +21,7 @@ from dataclasses import replace
 import islpy as isl
 
 from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Size, walk
+from tcdsl.lang.linear_forms import index_and_distance, number_of
 from tcdsl.lang.ranges.affine import Builder
 from tcdsl.lang.remainders import Around, compared_of
 from tcdsl.lang.rewrite import plus, rewrite
@@ -38,7 +39,6 @@ from tcdsl.poly.open_remainders import MOST_PERIOD, as_comparison
 from tcdsl.poly.scop import Array, Kind, Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import with_own_reads
-from tcdsl.rewrites.scop.distances import index_and_distance, number_of
 from tcdsl.rewrites.scop.recomputation import is_temporary, writers_and_users
 
 _OWN = "'"  # ends the name of an index that stays as it is

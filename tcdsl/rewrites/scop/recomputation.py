@@ -38,9 +38,9 @@ from tcdsl.lang.comprehension import (
     walk,
 )
 from tcdsl.lang.rewrite import rewrite
-from tcdsl.poly.accesses import builder_of, guarded_reads
 from tcdsl.poly.isl_utils import points_of_box
 from tcdsl.poly.scop import Kind, Scop, Statement, Storage, loads_of
+from tcdsl.rewrites.scop.assignment import with_own_reads
 
 MOST_OPERATIONS = gpu_thresholds.RECOMPUTED_OPERATIONS
 MOST_FUNCTIONS = gpu_thresholds.RECOMPUTED_FUNCTIONS
@@ -271,10 +271,8 @@ def _without(scop: Scop, producer: Statement) -> Scop:
             assert statement.value is not None
             new = rewrite(statement.value, at)
             conditions = tuple(rewrite(c, at) for c in statement.conditions)
-            builder = builder_of(statement.indices, statement.name, scop.sizes)
-            exprs = (*statement.write.subscripts, new, *conditions)
-            reads = guarded_reads(builder, statement.domain, exprs, scop.arrays)
-            statement = replace(statement, value=new, conditions=conditions, reads=reads)
+            statement = replace(statement, value=new, conditions=conditions)
+            statement = with_own_reads(scop, statement)
         statements.append(statement)
     arrays = {name: a for name, a in scop.arrays.items() if name != array.name}
     return replace(scop, arrays=arrays, statements=tuple(statements))

@@ -22,15 +22,25 @@ from functools import reduce
 from itertools import product
 from math import gcd
 
-from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Select, walk
+from tcdsl.lang.comprehension import (
+    Binary,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Select,
+    conjuncts,
+    indices_in,
+    walk,
+)
+from tcdsl.lang.linear_forms import linear, of_linear
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32
-from tcdsl.poly.accesses import access, box, builder_of, evaluated, guarded_reads
-from tcdsl.poly.isl_utils import constant_bounds
-from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, in_place_of
+from tcdsl.poly.accesses import box, builder_of
+from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage, ends_of, in_place_of
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.assignment import with_own_accesses
 from tcdsl.rewrites.scop.index_classes import why_not_merged
-from tcdsl.rewrites.scop.materialisation import linear
 from tcdsl.rewrites.scop.packing import factor_of
 from tcdsl.rewrites.scop.rfactor import initialisation, why_not_rfactored
 
@@ -78,7 +88,7 @@ def why_not_by_remainders(scop: Scop, statement: Statement) -> str | None:
     if tuple(statement.write.subscripts) != tuple(map(Index, statement.left)):
         return "its target's subscripts are not the left-hand indices"
     own = [name for one in found for name in (one.left, one.reduced)]
-    if len(set(own)) < len(own) or _indices(_other(statement)) & {one.left for one in found}:
+    if len(set(own)) < len(own) or indices_in(_other(statement)) & {one.left for one in found}:
         return "an index is in several conditions, or in the other factor"
     count = 1
     for one in found:
@@ -102,7 +112,7 @@ def _strided(statement: Statement) -> tuple[Strided, ...]:
         factor = factor_of(operand)
         if factor is None or factor.condition is None:
             continue
-        found = (_of_condition(one, statement) for one in _conjuncts(factor.condition))
+        found = (_of_condition(one, statement) for one in conjuncts(factor.condition))
         if own := tuple(one for one in found if one is not None):
             return own
     return ()
@@ -126,18 +136,6 @@ def _of_condition(condition: Expr, statement: Statement) -> Strided | None:
     return Strided(
         condition, left[0], reduced[0], of_left, of_reduced, constant, int(size)
     )  # fmt: skip
-
-
-def _conjuncts(condition: Expr) -> list[Expr]:
-    match condition:
-        case Binary(op="&&", left=left, right=right):
-            return [*_conjuncts(left), *_conjuncts(right)]
-        case _:
-            return [condition]
-
-
-def _indices(expr: Expr) -> set[str]:
-    return {node.name for node in walk(expr) if isinstance(node, Index)}
 
 
 def _other(statement: Statement) -> Expr:
@@ -174,9 +172,7 @@ class _Split:
         self.statement = statement
         self.strided = _strided(statement)
         self.dtype = statement.reduction.dtype
-        bounds = [constant_bounds(statement.domain, d) for d in range(len(statement.indices))]
-        ends = (0 if pair is None else pair[1] + 1 for pair in bounds)
-        self.extents = dict(zip(statement.indices, ends, strict=True))
+        self.extents = ends_of(statement)
         self.arrays = dict(scop.arrays)
         self.made: list[Statement] = []
 
@@ -194,10 +190,10 @@ class _Split:
         """Add what the terms that are left out come to, and return it for remainders a0, a1, .."""
         other = _other(self.statement)
         ways = [f"{one.left}_of" for one in self.strided]
-        own = [i for i in self.statement.left if i in _indices(other)]
+        own = [i for i in self.statement.left if i in indices_in(other)]
         reduced = [
             i for i in self.statement.reduced
-            if i in _indices(other) or i in {one.reduced for one in self.strided}
+            if i in indices_in(other) or i in {one.reduced for one in self.strided}
         ]  # fmt: skip
         here: dict[str, Expr] = {
             one.left: Index(way) for one, way in zip(self.strided, ways, strict=True)
@@ -271,9 +267,9 @@ class _Split:
         new = replace(
             self.statement, name=name, domain=domain, indices=indices, n_left=len(space.left),
             kind=Kind.ASSIGN, value=value, source_name=name, reduction=None,
-            write=access(builder, target.array, target.subscripts, self.arrays, domain),
         )  # fmt: skip
-        return replace(new, reads=guarded_reads(builder, domain, evaluated(new), self.arrays))
+        scop = replace(self.scop, arrays=self.arrays)
+        return with_own_accesses(scop, new, target.array, target.subscripts)
 
 
 def _both(one: Expr, other: Expr) -> Expr:
@@ -283,17 +279,6 @@ def _both(one: Expr, other: Expr) -> Expr:
 def _digits(index: str, step: int, first: int) -> Expr:
     """Return ``step * index + first``."""
     return of_linear({index: step}, first)
-
-
-def of_linear(coefficients: Mapping[str, int], constant: int) -> Expr:
-    """Return the sum of multiples of indices and *constant*."""
-    terms: list[Expr] = [
-        Index(i) if n == 1 else Binary("*", Const(n, INT32), Index(i), INT32)
-        for i, n in coefficients.items()
-    ]
-    if constant or not terms:
-        terms.append(Const(constant, INT32))
-    return reduce(lambda one, other: Binary("+", one, other, INT32), terms)
 
 
 def _with(expr: Expr, values: Mapping[str, Expr]) -> Expr:

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Expr, Index, Load, walk
+from tcdsl.lang.comprehension import Expr, Index, Load, indices_in
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.accesses import access, builder_of
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
@@ -97,14 +97,10 @@ def _same_dims(statement: Statement, read: Access, dims: Sequence[int]) -> tuple
     own = [s.name if isinstance(s, Index) else "" for s in read.subscripts]
     if not all(own) or len(set(own)) < len(own):
         return None
-    written = [_mentioned(s) for s in statement.write.subscripts]
+    written = [indices_in(s) for s in statement.write.subscripts]
     of_written = [next((d for d, i in enumerate(own) if {i} == names), -1) for names in written]
     found = tuple(-1 if dim < 0 else of_written[dim] for dim in dims)
     return found if sorted(d for d in found if d >= 0) == list(range(len(own))) else None
-
-
-def _mentioned(expr: Expr) -> set[str]:
-    return {node.name for node in walk(expr) if isinstance(node, Index)}
 
 
 def result_reordered(scop: Scop, array: str, last: int) -> Scop:
@@ -171,7 +167,7 @@ def _with_indices(statement: Statement, order: Sequence[int]) -> Statement:
     Initialisations have: their indices are those of the array's dimensions.  Loops of statements
     that share one are found by their places.
     """
-    written = [_mentioned(statement.write.subscripts[dim]) for dim in order]
+    written = [indices_in(statement.write.subscripts[dim]) for dim in order]
     left = [min(names) for names in written if len(names) == 1]
     if sorted(left) != sorted(statement.left):
         return statement

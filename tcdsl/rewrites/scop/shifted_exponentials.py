@@ -40,7 +40,17 @@ from math import inf
 
 import islpy as isl
 
-from tcdsl.lang.comprehension import Binary, Call, Const, Expr, Index, Load, Operator, walk
+from tcdsl.lang.comprehension import (
+    Binary,
+    Call,
+    Const,
+    Expr,
+    Index,
+    Load,
+    Operator,
+    indices_in,
+    walk,
+)
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import FLOAT32
 from tcdsl.poly.isl_utils import is_unbounded, points_of_box
@@ -252,7 +262,7 @@ def _renaming(given: tuple[Expr, ...], wanted: tuple[Expr, ...]) -> dict[str, st
         for node, other in zip(walk(old), walk(new), strict=False):
             if isinstance(node, Index) and names.setdefault(node.name, other) != other:
                 return None
-    needed = {node.name for old in given for node in walk(old) if isinstance(node, Index)}
+    needed = indices_in(*given)
     if set(names) != needed or not all(isinstance(other, Index) for other in names.values()):
         return None  # they differ in more than names
     if any(moved(old, names) != new for old, new in zip(given, wanted, strict=True)):

@@ -35,10 +35,10 @@ from tcdsl.lang.comprehension import (
     children,
     walk,
 )  # fmt: skip
+from tcdsl.lang.linear_forms import index_and_distance
 from tcdsl.poly.isl_utils import Extent, constant_bounds, dim_bounds, greatest, is_unbounded, minus
 from tcdsl.poly.scop import Kind, Scop, Stage, Statement, Storage
 from tcdsl.records import dataclass
-from tcdsl.rewrites.scop.distances import index_and_distance
 from tcdsl.rewrites.scop.recomputation import writers_and_users
 
 LEAST_NEIGHBOURS = 32  # in memory, along an axis that is cut for its length alone

@@ -50,7 +50,7 @@ def space(problem: Problem) -> Iterator[CpuLoopsConfig]:
 def schedule(problem: Problem, config: CpuLoopsConfig) -> Schedule:
     """Return the schedule of the loops in order, the outermost parallel where it may be."""
     if config.order == STRIDES:
-        return plain_schedule(problem.scop, problem.group, problem.shapes, problem.cpu)
+        return plain_schedule(problem.group, problem.shapes, problem.cpu)
     (name,) = problem.group.members
     shape = problem.shapes[name]
     pieces = [

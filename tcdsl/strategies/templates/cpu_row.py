@@ -18,7 +18,7 @@ from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Kind, Scop
+from tcdsl.poly.scop import Kind
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import Partial, why_not_laned, why_not_rfactored
 from tcdsl.schedule.nesting import Piece
@@ -100,7 +100,7 @@ def schedule(problem: Problem, config: CpuRowConfig) -> Schedule:
     partials = {
         name: found
         for name in group.members
-        if (found := _partials(scop, name, outer, lanes.get(name, 0), shapes)) is not None
+        if (found := _partials(name, outer, lanes.get(name, 0), shapes)) is not None
     }
     schedule = Schedule(
         group.members, loops, remaining, partials, lanes, why=(_why(problem, config, outer),)
@@ -361,7 +361,7 @@ def _remaining(name: str, outer: list[_Outer], shapes: Mapping[str, Shape]) -> t
 
 
 def _partials(
-    scop: Scop, name: str, outer: list[_Outer], lanes: int, shapes: Mapping[str, Shape]
+    name: str, outer: list[_Outer], lanes: int, shapes: Mapping[str, Shape]
 ) -> tuple[Partial, ...] | None:
     """Return the partial accumulators of a reduction, None if it accumulates in its target."""
     shape = shapes[name]

@@ -174,7 +174,7 @@ class _Scheduler:
         tiles = dict(tile.rows) | ({} if is_dot else {tile.vector: tile.lanes})
         outer = [*self._around_chunks(), *self._outer(tiles)]
         remaining = {name: self._remaining(name, tiles) for name in self.group.members}
-        remaining[self.lead] = self._lead_remaining(tiles, is_dot)
+        remaining[self.lead] = self._lead_remaining(is_dot)
         statement = self.shape.statement
         lane = Partial(
             statement.indices[tile.vector], self.shape.lower[tile.vector], 1, tile.lanes,
@@ -304,17 +304,17 @@ class _Scheduler:
             if lead_dim is None:
                 before.append(Piece(Coordinate(dim), shape.extents[dim], shape.roles[dim]))
             elif lead_dim in tiles:
-                piece = self._point(name, dim, lead_dim, tiles[lead_dim])
+                piece = self._point(dim, lead_dim, tiles[lead_dim])
                 (vector if lead_dim == self.tile.vector else rows).append(piece)
         return (*before, *rows, *vector)
 
-    def _point(self, name: str, dim: int, lead_dim: int, tile: int) -> Piece:
+    def _point(self, dim: int, lead_dim: int, tile: int) -> Piece:
         shift = min(self.shapes[n].lower[d] for n, d in self.axes[lead_dim].items())
         if tile >= self.shape.extents[lead_dim]:
             return Piece(Coordinate(dim), tile, Role.PARALLEL)
         return Piece(Coordinate(dim, shift, 1, tile), tile, Role.PARALLEL)
 
-    def _lead_remaining(self, tiles: Mapping[int, int], is_dot: bool) -> tuple[Piece, ...]:
+    def _lead_remaining(self, is_dot: bool) -> tuple[Piece, ...]:
         shape, tile = self.shape, self.tile
         loops = [
             self._terms(d)
@@ -326,14 +326,14 @@ class _Scheduler:
             for d in shape.order
             if shape.roles[d] is Role.PARALLEL and d not in self.axes
         ]
-        rows = [self._point(self.lead, d, d, n) for d, n in tile.rows.items()]
+        rows = [self._point(d, d, n) for d, n in tile.rows.items()]
         low = shape.lower[tile.vector]
         if is_dot:
             vectors = -(-shape.extents[tile.vector] // tile.lanes)
             across = Piece(Coordinate(tile.vector, low, tile.lanes), vectors, Role.REDUCED)
             lane = Piece(Coordinate(tile.vector, low, 1, tile.lanes), tile.lanes, Role.PARALLEL)
             return (*left, *loops, across, *rows, lane)
-        point = self._point(self.lead, tile.vector, tile.vector, tile.lanes)
+        point = self._point(tile.vector, tile.vector, tile.lanes)
         return (*left, *loops, *rows, point)
 
     def _terms(self, dim: int) -> Piece:

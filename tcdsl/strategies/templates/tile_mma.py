@@ -19,10 +19,10 @@ from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.tensor_tiles import HeldOperand, TensorWork
 from tcdsl.costmodel.work import Work
-from tcdsl.poly.scop import Kind
 from tcdsl.rewrites.scop.padding import why_not_padded
 from tcdsl.rewrites.scop.rfactor import has_terms, why_not_rfactored
 from tcdsl.strategies.alternatives import least_seconds
+from tcdsl.strategies.contracted import why_not_after
 from tcdsl.strategies.fragments import vector_of
 from tcdsl.strategies.joint_products import (
     each_product,
@@ -161,14 +161,8 @@ def _why_not_product(problem: Problem) -> str | None:
         return "some results have no terms"
     if shape.instances < MIN_WORK:
         return "it is small"
-    if reason := why_not_factors(problem):
+    if reason := why_not_factors(problem) or why_not_after(problem):
         return reason
-    for name in problem.group.members:
-        if name != problem.lead and problem.rest_of(name) > 1:
-            return f"{name} has axes of its own"
-        is_before = problem.scop.position(name) < problem.scop.position(problem.lead)
-        if is_before or problem.shapes[name].statement.kind is Kind.CHECK:
-            return f"{name} comes before it"
     if axes_of(problem) is None:
         return "no two operands share a reduced index"
     return why_not_copied(problem) or why_not_split(problem)
