@@ -86,6 +86,12 @@ def planned_cpu(pytestconfig: pytest.Config) -> Generator[None, None, None]:
         yield
 
 
+@pytest.fixture
+def avx2(planned_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let plans be for a CPU with AVX2 alone, whose vectors have 32 bytes."""
+    monkeypatch.setattr(machine, "_instructions", lambda: frozenset(("avx2", "fma")))
+
+
 def pytest_runtest_setup() -> None:
     """Let no test see PyTorch's random numbers or compiled code of the one before it.
 
