@@ -33,6 +33,7 @@ MAPPED = (
     "executable",
     "interp/error_bounds",
     "lang/ranges",
+    "lang/size_class",
     "opening",
     "options",
     "plan",
