@@ -6,6 +6,7 @@
     python benchmarks/mutants.py --short      no slow tests, only the README's line
     python benchmarks/mutants.py --survey     only whether every defect still has its place
     python benchmarks/mutants.py --page       only the page anew, of what is recorded
+    python benchmarks/mutants.py 3 --first FILE   these tests first: they were written for it
     python benchmarks/mutants.py --map        which test files call which functions, anew
     python benchmarks/mutants.py --map FILE   of this test file alone
 
@@ -19,6 +20,7 @@ after an interruption, --rest goes on.
 """
 
 import argparse
+import compileall
 import datetime
 import hashlib
 import os
@@ -167,6 +169,7 @@ class Runner:
     coverage: Coverage
     known: dict[str, Outcome]
     lines: Sequence[str] = (SHORT, SLOW)
+    first: Sequence[str] = ()  # tests that run before the likely ones
     passing: set[str] = field(default_factory=set)  # without a defect
     left_out: set[str] = field(default_factory=set)  # failing without a defect
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -198,6 +201,7 @@ class Runner:
         before = self.known.get(mutant.what, Outcome(""))
         if before.line == SHORT and before.by.startswith("tests/"):
             yield SHORT, [before.by]
+        yield SHORT, list(self.first)
         tests = self._all(mutant)
         yield SHORT, tests[:LIKELY]
         if mutant.reason:
@@ -311,6 +315,7 @@ def snapshot_of(checkout: Path, folder: Path) -> Path:
             shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy2(source, folder / name)
+    compileall.compile_dir(folder / "tcdsl", quiet=1)  # once, not in each of the copies
     return folder
 
 
@@ -335,6 +340,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("numbers", nargs="*", type=int, help="defects; all if none is named")
     parser.add_argument("--rest", action="store_true", help="not what ran with this code")
     parser.add_argument("--short", action="store_true", help="only the README's line")
+    parser.add_argument("--first", nargs="+", default=[], metavar="FILE", help="try these first")
     parser.add_argument("--survey", action="store_true", help="plant nothing, only look")
     parser.add_argument("--page", action="store_true", help="run nothing, only write the page")
     parser.add_argument("--map", nargs="*", metavar="FILE", help="map these test files, or all")
@@ -360,7 +366,8 @@ def main(arguments: Sequence[str]) -> int:
         done = {what for what, outcome in known.items() if given.rest and outcome.code == code}
         chosen = [m for m in chosen if m not in stale and m.what not in done]
         coverage = Coverage.read(MAP.read_text(encoding="utf-8"))
-        runner = Runner(snapshot, coverage, known, (SHORT,) if given.short else (SHORT, SLOW))
+        lines = (SHORT,) if given.short else (SHORT, SLOW)
+        runner = Runner(snapshot, coverage, known, lines, given.first)
         outcomes = _run_all(runner, chosen, code, given.at_once)
     write_page(every)
     caught = sum(outcome.is_caught for outcome in outcomes)

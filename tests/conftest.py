@@ -20,9 +20,9 @@ import pytest
 from tcdsl.codegen.c.printer import CSource
 from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.codegen.device.c import PARTS, header_text, parts_for
-from tcdsl.costmodel import alignment_shift, kept_rows, reductions
+from tcdsl.costmodel import alignment_shift, kept_rows, machine, reductions
 from tcdsl.costmodel.chip import Chip, load_chip
-from tcdsl.costmodel.machine import Cpu
+from tcdsl.costmodel.machine import this_cpu
 from tcdsl.driver import Compiled, compile_to_c, compile_to_cuda
 from tcdsl.emulator import EmulatedProgram, emulated_programs
 from tcdsl.emulator.cxx import why_no_cxx_compiler
@@ -38,6 +38,7 @@ from tcdsl.options import Options
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop import row_terms
+from tcdsl.runtime import calibrated
 from tcdsl.runtime.c_compiler import c_flags, compile_shared, find_compiler
 from tcdsl.runtime.launch import Fault, Kernel, load
 from tcdsl.runtime.nvrtc import why_no_cuda_compiler
@@ -69,6 +70,26 @@ def default_target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     """Let tests marked ``gpu`` see the default: the device on which the arrays are."""
     if request.node.get_closest_marker("gpu"):
         monkeypatch.delenv("TCDSL_TARGET", raising=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def planned_cpu(pytestconfig: pytest.Config) -> Generator[None, None, None]:
+    """Let all plans be for the package's own CPU, whose texts the tests know, on any processor.
+
+    ``pytest --instructions "avx2 fma"``: for a CPU with these.  What this processor is called, by
+    which its calibrated numbers are kept, is another name.  Child processes see the processor.
+    """
+    names = frozenset(pytestconfig.getoption("instructions").split())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "_instructions", lambda: names)
+        patch.setattr(calibrated, "cpu_name", lambda: "the CPU of the tests")
+        yield
+
+
+@pytest.fixture
+def avx2(planned_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let plans be for a CPU with AVX2 alone, whose vectors have 32 bytes."""
+    monkeypatch.setattr(machine, "_instructions", lambda: frozenset(("avx2", "fma")))
 
 
 def pytest_runtest_setup() -> None:
@@ -129,6 +150,9 @@ def pytest_pycollect_makeitem(collector: pytest.Collector) -> Generator[None, An
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--regold", action="store_true", help="write the golden files anew")
+    parser.addoption(
+        "--instructions", default="", help="plan for a CPU with these, as /proc/cpuinfo has them"
+    )
 
 
 @pytest.fixture
@@ -187,7 +211,7 @@ def compiled() -> Callable[..., Compiled]:
     ) -> Compiled:
         c = comprehension_of(source)
         special = specialisation_of(c, shapes)
-        return compile_to_c(Request(c, special, {}, options or Options()), Cpu(threads))
+        return compile_to_c(Request(c, special, {}, options or Options()), this_cpu(threads))
 
     return compiled_
 
@@ -277,7 +301,7 @@ def unit() -> Callable[..., Unit]:
         c = comprehension_of(source)
         special = specialisation_of(c, shapes)
         request = Request(c, special, {}, options or Options())
-        return Unit(c, special, compile_to_c(request, Cpu(threads)).source)
+        return Unit(c, special, compile_to_c(request, this_cpu(threads)).source)
 
     return unit_
 
@@ -359,7 +383,9 @@ def check_all() -> Callable[..., None]:
                 continue
             special = specialisation_of(c, shapes)
             try:
-                done = compile_to_c(Request(c, special, {}, options or Options()), Cpu(threads))
+                done = compile_to_c(
+                    Request(c, special, {}, options or Options()), this_cpu(threads)
+                )
             except (TCError, TCWarning) as error:
                 failures.append(f"{shapes}: {error}\n{source}")
                 arguments.pop()

@@ -114,3 +114,8 @@ def test_equal_terms_lose_little(target: str) -> None:
     found: Any = rows(terms, target=target, options=Options(threads=1))
     exact = float(terms[0, 0]) * terms.size
     assert abs(float(found[0]) - exact) <= 6e-7 * exact
+
+
+def test_equal_terms_lose_little_in_shorter_vectors(avx2: None) -> None:
+    """Their chains are twice as long."""
+    test_equal_terms_lose_little("cpu")

@@ -74,6 +74,13 @@ def test_loops_around_and_constants_are_passed() -> None:
     assert parameters == [*KNOWN.values(), "const int64_t c0", "const int64_t w_range0"]
 
 
+def test_what_a_body_declares_is_not_passed() -> None:
+    """Another loop before it may have one of that name."""
+    declared = Declare(Type("int64_t"), (Variable("w_range0", code(3)),), before="const ")
+    parallel = loop("c0", 8, declared, long(store("y", "c9", "w_range0")), collapsed=1)
+    assert calls([declared, parallel]) == [KNOWN["y"]]
+
+
 def test_local_arrays_are_passed_by_their_addresses() -> None:
     array = Declare(Type("float"), (Variable("t", size="64"),), after=" __attribute__((x))")
     pointer = Declare(Type("float"), (Variable("p", Name("w_p"), pointer="*restrict "),))

@@ -3,11 +3,19 @@
 from dataclasses import replace
 from itertools import product
 from math import inf
+from types import SimpleNamespace
 
 import pytest
 
 from tcdsl.costmodel.chip import Unit, load_chip
-from tcdsl.costmodel.estimate import LINE_CYCLES, TAIL, blocks_a_second, estimate, lower_bound
+from tcdsl.costmodel.estimate import (
+    LINE_CYCLES,
+    TAIL,
+    blocks_a_second,
+    estimate,
+    fastest,
+    lower_bound,
+)
 from tcdsl.costmodel.occupancy import resident_blocks, usable, why_not_fitting
 from tcdsl.costmodel.rates import READ_SHARE
 from tcdsl.costmodel.work import Chain, Work, chain_seconds
@@ -188,6 +196,19 @@ def test_a_chain_is_a_sum() -> None:
     found = estimate(work, ROUND)
     assert found.limiter == "finish"
     assert found.seconds == pytest.approx(1e-6 + 6e-6 + 1000 * H200.same_atomic_s)
+
+
+def test_a_bound_spares_estimates_of_what_is_slower_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds, seconds, asked = (1.0, 1.5, 1.8), (2.0, 1.75, 3.0), []
+
+    def estimated(work: Work, _: object) -> SimpleNamespace:
+        asked.append(work.blocks)
+        return SimpleNamespace(seconds=seconds[work.blocks])
+
+    monkeypatch.setattr("tcdsl.costmodel.estimate.lower_bound", lambda w, _: bounds[w.blocks])
+    monkeypatch.setattr("tcdsl.costmodel.estimate.estimate", estimated)
+    assert fastest([Work(n, 32) for n in range(3)], H200) == (1.75, 1)
+    assert asked == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,10 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from tcdsl.costmodel.machine import Cpu, this_cpu, with_instructions
+import pytest
+
+from tcdsl.costmodel import machine
+from tcdsl.costmodel.machine import Cpu, _instructions, this_cpu, with_instructions
 
 # What depends on this machine's instructions.
 ASSUMED: dict[str, Any] = {
@@ -12,9 +15,16 @@ ASSUMED: dict[str, Any] = {
 }
 
 
-def test_this_cpu_has_the_processors_of_this_process() -> None:
+def test_this_cpu_has_the_processors_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert this_cpu().threads == len(os.sched_getaffinity(0))
+    monkeypatch.setattr(machine, "_instructions", _instructions)  # as imported: of the processor
+    assert this_cpu(3) == with_instructions(Cpu(3), _instructions())
     assert replace(this_cpu(3), **ASSUMED) == Cpu(3)
+
+
+def test_tests_plan_for_no_processor(pytestconfig: pytest.Config) -> None:
+    """Else texts and decisions are known on one kind of processor alone."""
+    assert this_cpu(3) == with_instructions(Cpu(3), pytestconfig.getoption("instructions").split())
 
 
 def test_instructions_say_how_long_vectors_are() -> None:

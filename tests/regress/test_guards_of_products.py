@@ -44,6 +44,14 @@ def test_they_stay_zero(rows: str, check_emulated: CheckAll, always: None) -> No
     check_emulated([with_infinities(f"def f({text}", SHAPES[number])], gpu=FEW)
 
 
+def test_they_stay_zero_without_masks(
+    check_emulated: CheckAll, always: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tiles are refused where no rewrite gives every result its terms."""
+    monkeypatch.setattr("tcdsl.plan.search.OF_FACTORS", ())
+    check_emulated([with_infinities(f"def f({ROWS['first'][0]}", SHAPES[0])], gpu=FEW)
+
+
 def test_terms_that_are_counted_from_below_0_are_summed_up_again(
     check_emulated: CheckAll, always: None
 ) -> None:
@@ -54,20 +62,21 @@ def test_terms_that_are_counted_from_below_0_are_summed_up_again(
     check_emulated([with_infinities(source, [(70, 70), (70, 53)])], gpu=FEW)
 
 
-OWN = {
-    "another number": "y(m,n) +=! (m < 20 ? x(m,k) : 1) * w(k,n) where m in 0:96",
-    "0 times NaN": "y(m,n) +=! (m < 20 ? x(m,k) * 2 : 0) * w(k,n) where m in 0:96",
-}
+OWN = [  # another number; 0 times NaN, which integers have not
+    ("int8", "int32(m < 20 ? x(m,k) : 1)"),
+    ("bfloat16", "(m < 20 ? x(m,k) * 2 : 0)"),
+]
 
 
-@pytest.mark.slow_but("another number")
-@pytest.mark.parametrize("own", OWN)
-def test_conditions_of_the_program_are_no_masks(
-    own: str, check_emulated: CheckAll, always: None
-) -> None:
-    source = f"""def f(bfloat16(96,192) x, bfloat16(192,96) w) -> (y) {{
-        {OWN[own]}, k in 0:192, n in 0:96, exists k >= n + 4 }}"""
-    check_emulated([with_infinities(source, [(96, 192), (192, 96)])], gpu=FEW)
+def test_conditions_of_the_program_are_no_masks(check_emulated: CheckAll, always: None) -> None:
+    cases: list[tuple[str, list[Any]]] = []
+    for dtype, own in OWN:
+        source = f"""def f({dtype}(96,192) x, {dtype}(192,96) w) -> (y) {{
+            y(m,n) +=! {own} * w(k,n)
+                where m in 0:96, k in 0:192, n in 0:96, exists k >= n + 4 }}"""
+        shapes: list[Any] = [(96, 192), (192, 96)]
+        cases.append((source, shapes) if dtype == "int8" else with_infinities(source, shapes))
+    check_emulated(cases, gpu=FEW)
 
 
 def test_steps_of_one_column_of_blocks_are_in_turn(check_emulated: CheckAll, always: None) -> None:

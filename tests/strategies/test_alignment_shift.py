@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import islpy as isl
 import numpy as np
 import pytest
 
@@ -12,6 +14,8 @@ import tcdsl
 from tcdsl.costmodel import alignment_shift, clusters
 from tcdsl.costmodel.chip import Chip
 from tcdsl.options import Options
+from tcdsl.poly.scop import Scop
+from tcdsl.rewrites.scop.alignment_shift import unaligned
 from tcdsl.strategies import contracted
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
@@ -311,6 +315,19 @@ OPEN = {
     "of halves": (POINTWISE.replace("float(", "half("), "N", [(5, 1003), (9, 263)]),
     "planes": (PLANES, "W", [(3, 5, 261), (2, 4, 1001)]),
 }
+
+
+@pytest.mark.parametrize(
+    ("middle", "factors"), [(12, (0, 3)), (7, (1, 3)), ("4 * q", (0, 3)), ("q", None)]
+)
+def test_every_stride_is_known_modulo_a_vector(
+    middle: int | str, factors: tuple[int, ...] | None, lower: Callable[..., Scop]
+) -> None:
+    array = lower("def f(float(A,B,C) x) -> (y) { y(a) +=! x(a,b,c) }", (5, 7, 131)).arrays["x"]
+    open_ = middle if isinstance(middle, int) else isl.PwAff(f"[q] -> {{ [({middle})] : q > 0 }}")
+    assert unaligned(replace(array, shape=(5, open_, 131)), 4) == factors
+
+
 FEW = ("pointwise", "of halves")  # elements of these arrays: threads have one each
 
 

@@ -2,11 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tcdsl.costmodel.chip import Unit, load_chip
+from tcdsl.costmodel.side_by_side import side_by_side_seconds
+from tcdsl.costmodel.work import Work
+from tcdsl.errors import OptionError
 from tcdsl.interp.arithmetic import Array
 from tcdsl.lang.types.dtypes import BFLOAT16
 from tcdsl.options import Options
@@ -188,6 +193,45 @@ def test_products_with_other_warps_share_no_launch(cuda_unit: MakeUnit) -> None:
     kernels = [Mapped(found.scop, kernel.tree) for kernel in found.kernels]
     assert len(kernels) == 2
     assert why_not_packed(kernels) == "their blocks differ: 32 x 1 x 4 and 32 x 1 x 8 threads"
+
+
+def test_they_share_one_by_choices_alone(cuda_unit: MakeUnit) -> None:
+    own = choices(asked("S0", 3), asked("S1", 3))
+    assert len(cuda_unit(text(2), *shapes(TWO), options=own).source.launches) == 2
+
+
+LARGE = {**asked("S0", 4, (16, 256, 8, 1)), "swath": 4, "is_persistent": True}
+REFUSED = {
+    "their warps give up other numbers of registers": (
+        132, (8192, 8192, 8192), LARGE, {**LARGE, "code": {"thread_registers": 0}},
+    ),
+    "blocks of one wait for one another": (
+        5, (136, 264, 200), {**asked("S0", 4), "shares": 5}, asked("S1", 4),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_why_they_share_none(
+    why: str, cuda_unit: MakeUnit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
+    count, product, *kernels = REFUSED[why]
+    own = [{**kernel, "kernel": f"S{n}"} for n, kernel in enumerate(kernels)]
+    one = choices(*own, {"kernel": "S0 and S1", "template": "packed"})
+    gpu = replace(load_chip("h200"), multiprocessors=count)
+    with pytest.raises(OptionError, match=why):
+        cuda_unit(text(2), *shapes((product, product)), gpu=gpu, options=one)
+
+
+def test_a_block_has_the_shared_memory_of_one_pipeline() -> None:
+    work = Work(
+        blocks=200, threads=288, registers=168, shared_bytes=150_000, is_tiled=True,
+        operations=((Unit.FMA_F32, 1e9),),
+    )  # fmt: skip
+    gpu = load_chip("h200")
+    assert side_by_side_seconds([work] * 2, gpu) == inf
+    assert side_by_side_seconds([work] * 2, gpu, are_apart=True) < inf
 
 
 STRIDED = """def f(bfloat16(N,P,Q,F) dO, bfloat16(F,3,3,C) K) -> (bfloat16(N,2*P,2*Q,C) dI) {

@@ -37,7 +37,7 @@ static const char *verb(bool writes, bool atomic) {
   return atomic ? "atomic access" : writes ? "write" : "read";
 }
 
-EMU_COLD static void outside(uintptr_t a, uint64_t size, bool writes, Site site) {
+EMU_COLD static void outside(uintptr_t a, uint64_t size, bool writes, const Site &site) {
   if (!writes && is_constant(a)) return; /* tables of the device library */
   const Region *r = nearest(a);
   fail(OUT_OF_BOUNDS, site, "%s of %llu bytes out of bounds: %s", verb(writes, false),
@@ -69,20 +69,20 @@ EMU_COLD static const char *why_unordered(const Access &other) {
 }
 
 EMU_COLD static void race(const Region &r, uintptr_t a, const Access &other, bool other_writes,
-                          bool writes, bool atomic, Site site) {
+                          bool writes, bool atomic, const Site &site) {
   fail(RACE, site, "data race at %s: this %s and the %s by %s are not ordered: %s", place(r, a),
        verb(writes, atomic), verb(other_writes, other.flags & ATOMIC), who(other),
        why_unordered(other));
 }
 
 EMU_COLD static void in_flight(const Region &r, uintptr_t a, const Access &copy, bool writes,
-                               Site site) {
+                               const Site &site) {
   fail(RACE, site, "data race at %s: this %s and the asynchronous copy by %s are not ordered: no "
        "tc_copy_wait lies between them", place(r, a), verb(writes, false), who(copy));
 }
 
 /* An access from another block of the cluster, which must have started, and not have ended. */
-EMU_COLD static void check_from_outside(Region &r, uintptr_t a, bool writes, Site site) {
+EMU_COLD static void check_from_outside(Region &r, uintptr_t a, bool writes, const Site &site) {
   const Block &other = blocks[r.rank];
   r.flags |= FROM_OUTSIDE;
   if (current->phases == 0)
@@ -93,22 +93,23 @@ EMU_COLD static void check_from_outside(Region &r, uintptr_t a, bool writes, Sit
          "barrier of the cluster lies between them", place(r, a), verb(writes, false));
 }
 
-EMU_COLD static void unwritten(const Region &r, uintptr_t a, const Cell &cell, Site site) {
+EMU_COLD static void unwritten(const Region &r, uintptr_t a, const Cell &cell, const Site &site) {
   if (cell.write.flags & INVALID)
     return fail(OUT_OF_BOUNDS, site, "access between the elements of an array: %s", place(r, a));
   fail(UNINITIALISED, site, "read of memory that was never written%s: %s",
        r.flags & SHARED ? " by this block" : "", place(r, a));
 }
 
-/* What the last access that writes, or does not, has made of a cell: the same of one that was alike.
- * Many cells are, for one copy filled them and the same threads have read them; what a fibre makes
+/* What the last access of a region that writes, or does not, has made of a cell: the same of one that
+ * was alike.  Many cells are, for one copy filled them and the same threads have read them; what a fibre makes
  * of them depends on the region, the cell, the time and what it knows. */
 struct Touch {
   const Region *region;
   Cell before, after;
   uint32_t now, n_learnt;
 };
-static Touch latest_touch[2]; /* by WRITES */
+static const uint32_t N_TOUCHES = 8;
+static Touch latest_touch[2][N_TOUCHES]; /* by WRITES, and by region as far as there is room */
 
 static EMU_HOT bool are_alike(const Cell &a, const Cell &b) {
   uint64_t x[sizeof(Cell) / 8], y[sizeof(Cell) / 8];
@@ -118,7 +119,7 @@ static EMU_HOT bool are_alike(const Cell &a, const Cell &b) {
 }
 
 template <bool WRITES, bool ATOMICALLY>
-static EMU_HOT void touch(Region &r, Cell &cell, uintptr_t a, Site site) {
+static EMU_HOT void touch(Region &r, Cell &cell, uintptr_t a, const Site &site) {
   Access &write = cell.write, &read = cell.read;
   if (r.flags & SHARED) {
     if (write.stamp <= block_start && read.stamp <= block_start) cell = Cell{};
@@ -152,10 +153,10 @@ static EMU_HOT void touch(Region &r, Cell &cell, uintptr_t a, Site site) {
 }
 
 template <bool WRITES, bool ATOMICALLY>
-static EMU_HOT void touch_as_before(Region &r, Cell &cell, uintptr_t a, Site site) {
+static EMU_HOT void touch_as_before(Region &r, Cell &cell, uintptr_t a, const Site &site) {
   if (ATOMICALLY || (r.flags & IN_CLUSTER && r.rank != own->rank))
     return touch<WRITES, ATOMICALLY>(r, cell, a, site);
-  Touch &last = latest_touch[WRITES];
+  Touch &last = latest_touch[WRITES][(&r - regions) % N_TOUCHES];
   if (last.region == &r && last.now == now && last.n_learnt == n_learnt && are_alike(last.before, cell)) {
     cell = last.after;
     return;
@@ -166,7 +167,7 @@ static EMU_HOT void touch_as_before(Region &r, Cell &cell, uintptr_t a, Site sit
 }
 
 template <bool WRITES, bool ATOMICALLY>
-static EMU_HOT void check_access(uintptr_t a, uint64_t size, uint64_t alignment, Site site) {
+static EMU_HOT void check_access(uintptr_t a, uint64_t size, uint64_t alignment, const Site &site) {
   if (a - stacks < stacks_size) return;
   Region *r = region_at(a);
   if (__builtin_expect(!r || a - r->base >= r->size || size > r->size - (a - r->base), 0))

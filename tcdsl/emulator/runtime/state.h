@@ -124,7 +124,7 @@ static void set_thread(uint32_t block_index, Dim thread) {
 
 /* Record a finding; a fibre that calls this never runs again. */
 __attribute__((format(printf, 3, 4))) EMU_COLD static void
-fail(Kind kind, Site site, const char *format, ...) {
+fail(Kind kind, const Site &site, const char *format, ...) {
   extern char start_of_library[] asm("__ehdr_start") __attribute__((visibility("hidden")));
   va_list values;
   va_start(values, format);

@@ -7,13 +7,17 @@ import islpy as isl
 import pytest
 
 import tcdsl
+from tcdsl.lang.ranges.open_sizes import leave_open
+from tcdsl.lang.size_class import SizeClass
 from tcdsl.lang.types.dtypes import FLOAT16
 from tcdsl.plan.rewrites import REWRITES
 from tcdsl.poly.isl_utils import greatest, rest_of
+from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Kind, Scop
 from tcdsl.rewrites.scop.repacking import repacked, why_not_repacked, wide_strides
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
+from tests.conftest import comprehension_of
 
 MakeUnit = Callable[..., Any]
 Lower = Callable[..., Scop]
@@ -117,3 +121,16 @@ def test_strides_of_rows_of_an_open_length() -> None:
     assert greatest(strides[1]) == 1024 and greatest(strides[0]) == 7 * 1024
     assert wide_strides((5, n, n), FLOAT16) is None
     assert wide_strides((n, 5, 131), FLOAT16) == (680, 136, 1)
+
+
+@pytest.mark.parametrize(
+    ("where", "why"),
+    [("", None), (" where k in 0:K-1", "it reads a part of rows of an open length")],
+)
+def test_parts_of_rows_of_an_open_length_are_not_copied(where: str, why: str | None) -> None:
+    c = comprehension_of(NT.replace(" }", f"{where} }}"))
+    lengths = {"K": SizeClass(513, 1017, 8)}
+    sizes = {"M": 720, "N": 1360, "K": 1017}
+    scop = lower_comprehension(*leave_open(c, sizes, ("K",), {n: n for n in sizes}, lengths), {})
+    (update,) = (s for s in scop.statements if s.kind is Kind.UPDATE)
+    assert why_not_repacked(scop, update) == why

@@ -81,8 +81,9 @@ def test_folding_chunks_keeps_the_initialisation(lower: Lower) -> None:
 
 def test_a_kept_target_is_combined_with(lower: Lower) -> None:
     before = lower(KEEP, (3,), (3, 9))
-    after = rfactor(before, "S0", (LANES,)).scop
-    (fold,) = [s for s in after.statements if s.kind is Kind.FOLD]
+    after, init, fold = rfactor(before, "S0", (LANES,))
+    assert [s for s in after.statements if s.kind is Kind.FOLD] == [fold]
+    assert init.kind is Kind.INIT and init.write.array != fold.write.array
     assert fold.reduction is not None and not fold.reduction.initialise
 
 
