@@ -100,7 +100,8 @@ def _in_memory(problem: Problem, name: str) -> list[_Strided]:
     every = usual_strides(shape.statement, arrays)
     for access, array, strides in zip(accesses, arrays, every, strict=True):
         if access.array in known:
-            moved = prod(map(_others, shape.counts, strides))
+            is_met = all(n for n, step in zip(shape.counts, strides, strict=True) if step)
+            moved = prod(map(_others, shape.counts, strides)) if is_met else 0.0
             size = array.dtype.size_bytes
             found.append(_Strided(access.array, strides, size, round(moved), access.subscripts))
     return found
