@@ -307,7 +307,7 @@ class LoopPrinter:
         Also None if threads that fold together in it may find other bounds: some would not come to
         the fold.  Its guard has them all come, and gives it nothing of those that it leaves out.
         """
-        guards = self._shared_guards(found, active)
+        guards = self._shared_guards(node, found, active)
         if self._may_differ(found, guards):
             return [], None
         name = f"w_range{self.text.n_ranges}"
@@ -328,30 +328,38 @@ class LoopPrinter:
             )
         return of_statement(nodes, found.leaves[0].statement), bounded.node
 
-    def _shared_guards(self, found: LoadedBounds, active: Sequence[Code]) -> list[Code]:
-        """Return the conditions on the thread that guard all leaves below a loop."""
+    def _shared_guards(
+        self, node: loop_ast.For, found: LoadedBounds, active: Sequence[Code]
+    ) -> list[Code]:
+        """Return the conditions on the thread that guard all leaves below *node*, before it."""
         first, *others = (
             self.leaves.guards(leaf, active, is_pinned=False) for leaf in found.leaves
         )
-        return [guard for guard in first if all(guard in guards for guards in others)]
+        shared = [guard for guard in first if all(guard in guards for guards in others)]
+        return [g for g in shared if names(g).isdisjoint({node.variable, *found.inner})]
 
     def _may_differ(self, found: LoadedBounds, active: Sequence[Code]) -> bool:
         """Return whether threads that fold together below a loop may have *found* other bounds.
 
-        Those that the kernel itself stores: whoever loads them knows, not who reads the text.
+        They may where the kernel stores what bounds are read from: the check of barriers
+        (``passes/uniformity``) takes no load of it for the same in all threads.
         """
         mapped, by_name = self.text.mapped, self.text.scop.by_name
         statements = [by_name[leaf.statement] for leaf in found.leaves]
-        folds = [s for s in statements if s.kind is Kind.FOLD and mapped.fold_axes(s)]
-        if not folds:
+        if not any(s.kind is Kind.FOLD and mapped.fold_axes(s) for s in statements):
             return False
         written = {w.array for name in mapped.paths for w in by_name[name].writes}
         loads = loads_of(*(bound for r in found.ranges for bound in (*r.lowers, *r.uppers)))
         if any(load.tensor in written for load in loads):
             return True
-        around = [at for leaf in found.leaves for at in leaf.iterators]
-        differs = (self.text.of_threads - found.inner) & names(*active, *around)
-        return bool(differs) and any(is_block_collective(mapped, fold) for fold in folds)
+        used = [
+            at
+            for leaf, statement, r in zip(found.leaves, statements, found.ranges, strict=True)
+            for index, at in zip(statement.indices, leaf.iterators, strict=True)
+            if index in r.indices
+        ]
+        differs = not self.text.of_threads.isdisjoint(names(*active, *used))
+        return differs and any(is_block_collective(mapped, s) for s in statements)
 
     def _prefetches(self, node: loop_ast.For, loop: Loop) -> list[Node]:
         """Return what asks for what the next iteration of *loop* loads."""
