@@ -292,6 +292,15 @@ class Statement:
         return (self.write,) if self.companion is None else (self.write, self.companion)
 
     @property
+    def parts(self) -> tuple[Access, ...]:
+        """What a FOLD folds: its partial accumulators, and their values if those are indices.
+
+        Its other reads are of its conditions: one instance has one element of each, no lanes.
+        """
+        assert self.kind is Kind.FOLD and self.reduction is not None
+        return self.reads[: 2 if self.reduction.operator.is_arg else 1]
+
+    @property
     def accumulates(self) -> bool:
         """Whether the instance also reads the elements that it writes."""
         return self.kind in (Kind.UPDATE, Kind.FOLD)

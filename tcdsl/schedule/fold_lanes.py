@@ -36,7 +36,7 @@ def why_not_at_once(
     n = loop.extent or 0
     if n < 2 or n & (n - 1):
         return f"no vector has {n} lanes"
-    (part,) = fold.reads
+    (part,) = fold.parts
     if not is_private(part.array, placements):
         return f"{part.array} is not in registers"
     inside = [mapped.scop.by_name[name] for name in statements_of(loop.body)]

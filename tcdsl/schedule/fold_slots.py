@@ -269,7 +269,7 @@ def _call(mapped: Mapped, fold: Statement, lanes: int) -> tuple[_Call, int]:
     assert reduction is not None
     dtypes = [reduction.dtype]
     if reduction.operator.is_arg:
-        dtypes.append(mapped.scop.arrays[fold.reads[0].array].dtype)
+        dtypes.append(mapped.scop.arrays[fold.parts[0].array].dtype)
     value_bytes = len(dtypes) * max(dtype.size_bytes for dtype in dtypes)
     size_bytes = sum(_aligned(value_bytes * lanes * n) for n in _slot_counts(mapped, axes))
     return _Call(axes, reduction.operator, tuple(d.name for d in dtypes), lanes), size_bytes

@@ -66,7 +66,7 @@ def why_not_joint(mapped: Mapped, placements: Placements, name: str, following: 
         of_other.operator, of_other.dtype,
     ):  # fmt: skip
         return "they have other operators or types"
-    if any(not is_private(read.array, placements) for read in (*one.reads, *other.reads)):
+    if any(not is_private(read.array, placements) for read in (*one.parts, *other.parts)):
         return "their accumulators are in memory"
     if {w.array for w in one.writes} & {a.array for a in (*other.reads, *other.writes)}:
         return f"{following} waits for {name}"

@@ -179,7 +179,7 @@ class Mapped:
 
     def _stride(self, fold: Statement, axis: int) -> int:
         """Return the same along *axis*, 0 if all that *fold* combines is of one thread there."""
-        parts = {read.array for read in fold.reads}
+        parts = {read.array for read in fold.parts}
         writers = [
             name
             for name in self.paths
@@ -203,7 +203,7 @@ class Mapped:
             return False
         pairs: isl.Map | None = None
         for write in self.scop.by_name[writer].writes:
-            for read in (read for read in fold.reads if read.array == write.array):
+            for read in (read for read in fold.parts if read.array == write.array):
                 one = write.relation.apply_range(read.relation.reverse())
                 pairs = one if pairs is None else pairs.union(one)
         if pairs is None:
@@ -219,7 +219,7 @@ class Mapped:
             return axis == 0
         return (
             statement.kind is Kind.FOLD
-            and any(access is read for read in statement.reads)
+            and any(access is read for read in statement.parts)
             and axis in self.fold_axes(statement)
         )
 

@@ -202,9 +202,10 @@ class _Kernel:
     def _is_lane(self, use: tuple[Statement, Access], dim: int) -> bool:
         """Return whether *use* is a fold's, and *dim* runs over the threads that it folds."""
         statement, access = use
-        is_read = any(access is read for read in statement.reads)
-        is_number = isinstance(access.subscripts[dim], Const)
-        return statement.kind is Kind.FOLD and is_read and is_number
+        if statement.kind is not Kind.FOLD:
+            return False
+        is_part = any(access is part for part in statement.parts)
+        return is_part and isinstance(access.subscripts[dim], Const)
 
     def _all_mapped(self, uses: Uses, axis: int) -> bool:
         """Return whether the thread along *axis* is a coordinate of every use."""

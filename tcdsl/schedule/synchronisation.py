@@ -297,7 +297,7 @@ def _why_not_one_lane(mapped: Mapped, placements: Placements) -> str | None:
         fold = mapped.scop.by_name[name]
         if fold.kind is not Kind.FOLD or not mapped.fold_axes(fold):
             continue
-        for read in fold.reads:
+        for read in fold.parts:
             if not is_private(read.array, placements):
                 continue
             dims = placements[read.array].dims

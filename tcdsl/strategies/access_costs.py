@@ -109,7 +109,8 @@ def _in_memory(problem: Problem, name: str) -> list[_Strided]:
     every = usual_strides(shape.statement, arrays)
     for access, array, strides in zip(accesses, arrays, every, strict=True):
         if access.array in known:
-            moved = prod(map(_others, shape.counts, strides))
+            is_met = all(n for n, step in zip(shape.counts, strides, strict=True) if step)
+            moved = prod(map(_others, shape.counts, strides)) if is_met else 0.0
             size, place = array.dtype.size_bytes, access.subscripts
             begin, windows = _begin(shape, strides, size), _windows(shape, place)
             found.append(_Strided(access.array, strides, size, round(moved), begin, place, windows))

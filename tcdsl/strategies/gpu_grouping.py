@@ -177,6 +177,8 @@ class _Policy:
             return f"{library} computes a part of it"
         if reason := why_not_beside(self.scop, grown):
             return reason
+        if len({self.scop.by_name[name].is_rare for name in members}) > 1:
+            return "hardly any data let a part of it run"
         if any(members <= overlapped.indices.keys() for overlapped in self.scop.overlapped):
             return None
         if any(part & members and members - part for part in self._apart):

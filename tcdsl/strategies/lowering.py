@@ -18,9 +18,10 @@ from typing import NamedTuple
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
+from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Kind
+from tcdsl.poly.scop import Kind, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import Partial, why_not_laned, why_not_rfactored
 from tcdsl.schedule.fusion import Group
@@ -173,6 +174,8 @@ class Lowering:
             serial = with_terms_unrolled(serial)
         if any(piece.extent <= piece.width for piece in threads):
             return (*threads, *serial, *last)  # idle threads leave at once: no loop has their guard
+        if lane is not None and _bounds_others(shape.statement, lane.dim):
+            return (*threads, *serial, *last)
         return (*serial, *threads, *last)
 
     def partials(self, name: str) -> tuple[Partial, ...] | None:
@@ -269,6 +272,12 @@ class Lowering:
         free = max((a for a in (0, 1) if a not in taken), key=lambda axis: threads[axis])
         lane = (free, threads[free])
         return Layout(tuple(self.tiles), tuple(numbers), lane, self._chunks())
+
+
+def _bounds_others(statement: Statement, dim: int) -> bool:
+    """Return whether ranges from data of other dimensions depend on the index *dim*."""
+    index = statement.indices[dim]
+    return any(index in found.indices for found in data_ranges_of(statement) if found.dim != dim)
 
 
 def extent_of(axis: Axis, shapes: Mapping[str, Shape]) -> int:

@@ -115,3 +115,12 @@ def test_few_results_a_row(name: str, check_emulated: CheckAll, always: None) ->
     source, shapes = FEW_RESULTS[name]
     inputs = arrays_for(comprehension_of(source), shapes, 3)
     check_emulated([(source, inputs)], gpu=FEW)
+
+
+def test_threads_without_a_row_load_no_bounds(check_emulated: CheckAll, always: None) -> None:
+    """Eight rows a block, 33 rows: others read a result of the last while its thread stored it."""
+    source = """def f(double(64,33) x, double(33,33) w) -> (y) {
+        y(n,m) +=! x(m,k) * w(k,n) where m in 0:64, n in 0:33, k in 0:33, exists m + k <= 30 }"""
+    inputs = arrays_for(comprehension_of(source), [(64, 33), (33, 33)], 7)
+    inputs[1][30, 32] = inf  # of the last row, whose threads have seven without one beside them
+    check_emulated([(source, inputs)], gpu=FEW)

@@ -212,15 +212,14 @@ class StatementPrinter:
     def nodes(self) -> list[Node]:
         """Return the statement, but for the indices that it mentions."""
         statement = self.statement
-        match statement.kind:
-            case Kind.INIT:
-                return self._init()
-            case Kind.FOLD:
-                return self._fold()
-            case Kind.CHECK:
-                return self._check()
-        assert statement.value is not None
+        if statement.kind is Kind.CHECK:
+            return self._check()
         conditions = [self.expressions.value(c) for c in self.conditions]
+        if statement.kind is Kind.INIT:
+            return guarded(conditions, self._init())
+        if statement.kind is Kind.FOLD:
+            return guarded(conditions, self._fold())
+        assert statement.value is not None
         conditions += self._scatter_guards()
         if statement.companion is not None:
             return guarded(conditions, self._arg_update())
@@ -311,9 +310,9 @@ class StatementPrinter:
         statement, lanes = self.statement, self.statement.lanes
         reduction = statement.reduction
         assert reduction is not None
-        places = [self.place(read) for read in statement.reads]
+        places = [self.place(part) for part in statement.parts]
         if reduction.operator.is_arg:
-            types = self.scop.arrays[statement.reads[0].array].dtype, reduction.dtype
+            types = self.scop.arrays[statement.parts[0].array].dtype, reduction.dtype
             nodes, result = lane_folds.best(places, types, lanes, self._better())
             return [*nodes, Assign(self.place(statement.write), result)]
         nodes, result = lane_folds.folded(places[0], lanes, reduction)

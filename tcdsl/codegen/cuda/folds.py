@@ -93,8 +93,13 @@ class FoldPrinter:
     def nodes(self, active: Sequence[Code], result: Code | None = None) -> list[Node]:
         """Return the collective: all threads call it, those that are *active* keep the result.
 
+        Also where conditions of the statement, which loops around do not keep, do not hold: these
+        are of its own indices, so that threads that fold together agree.
+
         :arg result: what :meth:`at_once` returned for this lane, where it was called before.
         """
+        conditions = map(self.printer.expressions.value, self.printer.conditions)
+        active = (*active, *conditions)
         reduction = self.reduction
         axes, numbers = fold_function(self.mapped, self.statement)
         if not numbers:
@@ -105,7 +110,7 @@ class FoldPrinter:
             return [pair, *guarded_line(guards, self._arg_result(member("w_fold", "index")))]
         if result is not None:
             return guarded_line(guards, [self.printer.folded(result)])
-        (read,) = self.statement.reads
+        (read,) = self.statement.parts
         value = constant(c_type(reduction.dtype), "w_fold",
                          self._collective(self._part(read, active)))  # fmt: skip
         return [value, *guarded_line(guards, [self.printer.folded(Name("w_fold"))])]
@@ -113,7 +118,7 @@ class FoldPrinter:
     def at_once(self, variable: str, width: int) -> Code:
         """Return one call for all lanes of a loop over *variable* (``schedule/fold_lanes``)."""
         statement = self.statement
-        (read,) = statement.reads
+        (read,) = statement.parts
 
         def lane(number: int) -> Code:
             here = {variable: Literal(str(number))}
@@ -124,7 +129,7 @@ class FoldPrinter:
     @property
     def own_part(self) -> Code:
         """What this thread gives to a fold whose accumulators are registers."""
-        (read,) = self.statement.reads
+        (read,) = self.statement.parts
         return self.printer.element(read)
 
     def together(self, parts: Sequence[Code]) -> Code:
@@ -155,12 +160,12 @@ class FoldPrinter:
     def _alone(self) -> list[Node]:
         """Return the fold of a block that has one thread along its axes."""
         reduction = self.reduction
-        own = self.printer.element(self.statement.reads[0])
+        own = self.printer.element(self.statement.parts[0])
         return self._arg_result(own) if reduction.operator.is_arg else [self.printer.folded(own)]
 
     def _arg_call(self, axes: str, active: Sequence[Code]) -> Node:
         statement = self.statement
-        indices, values = statement.reads
+        indices, values = statement.parts
         dtype = self.reduction.dtype
         name = "max" if self.reduction.operator is Operator.ARGMAX else "min"
         index_type = c_type(self.printer.scop.arrays[indices.array].dtype)

@@ -34,6 +34,7 @@ from tcdsl.codegen.ast.opened_loops import is_without_loop, unopened_loops
 from tcdsl.codegen.ast.walk import names, of_statement
 from tcdsl.codegen.c.statements import constant
 from tcdsl.codegen.cuda.boxes import box_copies
+from tcdsl.codegen.cuda.folds import is_block_collective
 from tcdsl.codegen.cuda.iterations import IterationsPrinter
 from tcdsl.codegen.cuda.kernel import AXES, KernelText
 from tcdsl.codegen.cuda.lanes import LanesPrinter
@@ -47,7 +48,7 @@ from tcdsl.codegen.passes.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded
 from tcdsl.errors import INTERNAL
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
-from tcdsl.poly.scop import PRODUCER
+from tcdsl.poly.scop import PRODUCER, Kind, loads_of
 from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.stitching import kept_axes
 
@@ -301,7 +302,14 @@ class LoopPrinter:
     def _bounded(
         self, node: loop_ast.For, found: LoadedBounds, active: Sequence[Code]
     ) -> tuple[list[Node], loop_ast.For | None]:
-        """Return what loads bounds of *node*, and the loop between them; None if they change."""
+        """Return what loads bounds of *node*, and the loop between them; None if they change.
+
+        Also None if threads that fold together in it may find other bounds: some would not come to
+        the fold.  Its guard has them all come, and gives it nothing of those that it leaves out.
+        """
+        guards = self._shared_guards(node, found, active)
+        if self._may_differ(found, guards):
+            return [], None
         name = f"w_range{self.text.n_ranges}"
 
         def outside(leaf: loop_ast.Leaf, expr: Expr) -> Code:
@@ -313,12 +321,45 @@ class LoopPrinter:
         self.text.n_ranges += 1
         nodes = []
         for end, value in ((name, bounded.first), (f"{name}_end", bounded.end)):
-            # A thread that is not active has no row, and would load from outside its arrays.
-            chosen = choice(both(active), value, 0) if active else value
+            # A thread without a row would load from outside its arrays, or what others store.
+            chosen = choice(both(guards), value, 0) if guards else value
             nodes.append(
                 constant(self.text.index_type, end, cast(self.text.index_type, paren(chosen)))
             )
         return of_statement(nodes, found.leaves[0].statement), bounded.node
+
+    def _shared_guards(
+        self, node: loop_ast.For, found: LoadedBounds, active: Sequence[Code]
+    ) -> list[Code]:
+        """Return the conditions on the thread that guard all leaves below *node*, before it."""
+        first, *others = (
+            self.leaves.guards(leaf, active, is_pinned=False) for leaf in found.leaves
+        )
+        shared = [guard for guard in first if all(guard in guards for guards in others)]
+        return [g for g in shared if names(g).isdisjoint({node.variable, *found.inner})]
+
+    def _may_differ(self, found: LoadedBounds, active: Sequence[Code]) -> bool:
+        """Return whether threads that fold together below a loop may have *found* other bounds.
+
+        They may where the kernel stores what bounds are read from: the check of barriers
+        (``passes/uniformity``) takes no load of it for the same in all threads.
+        """
+        mapped, by_name = self.text.mapped, self.text.scop.by_name
+        statements = [by_name[leaf.statement] for leaf in found.leaves]
+        if not any(s.kind is Kind.FOLD and mapped.fold_axes(s) for s in statements):
+            return False
+        written = {w.array for name in mapped.paths for w in by_name[name].writes}
+        loads = loads_of(*(bound for r in found.ranges for bound in (*r.lowers, *r.uppers)))
+        if any(load.tensor in written for load in loads):
+            return True
+        used = [
+            at
+            for leaf, statement, r in zip(found.leaves, statements, found.ranges, strict=True)
+            for index, at in zip(statement.indices, leaf.iterators, strict=True)
+            if index in r.indices
+        ]
+        differs = not self.text.of_threads.isdisjoint(names(*active, *used))
+        return differs and any(is_block_collective(mapped, s) for s in statements)
 
     def _prefetches(self, node: loop_ast.For, loop: Loop) -> list[Node]:
         """Return what asks for what the next iteration of *loop* loads."""

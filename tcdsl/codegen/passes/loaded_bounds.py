@@ -28,7 +28,7 @@ from tcdsl.costmodel import gpu_thresholds
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.data_ranges import DataRange, range_of_dim
 from tcdsl.poly.loop_tree import Coordinate, Loop
-from tcdsl.poly.scop import Scop, loads_of
+from tcdsl.poly.scop import Scop
 from tcdsl.records import dataclass
 
 SHORT_RANGE = gpu_thresholds.SUMMED_ITERATIONS
@@ -49,12 +49,10 @@ class BoundedLoop:
 class LoadedBounds:
     """The leaves below a loop, and what each runs of it: e is ``factor * variable + outer + ...``.
 
-    *tellers* are leaves with the same ranges that load their bounds (a fold loads its parts alone);
     *inner* are the variables of the loops inside.
     """
 
     leaves: tuple[loop_ast.Leaf, ...]
-    tellers: tuple[loop_ast.Leaf, ...]
     ranges: tuple[DataRange, ...]
     outer: tuple[Code, ...]
     factor: int
@@ -78,7 +76,7 @@ class LoadedBounds:
         """
         firsts, ends = [], []
         changing = {node.variable, *self.inner}
-        for leaf, found, outer in zip(self.tellers, self.ranges, self.outer, strict=True):
+        for leaf, found, outer in zip(self.leaves, self.ranges, self.outer, strict=True):
             lowers = [outside(leaf, bound) for bound in found.lowers]
             uppers = [outside(leaf, bound) for bound in found.uppers]
             if names(*lowers, *uppers) & changing:
@@ -133,27 +131,7 @@ def loaded_bounds(scop: Scop, node: loop_ast.For, loop: Loop) -> LoadedBounds | 
         outer.append(_sum(around))
     if not leaves or len(factors) > 1:
         return None
-    tellers = _tellers(scop, leaves, ranges)
-    if tellers is None:
-        return None
-    return LoadedBounds(leaves, tellers, tuple(ranges), tuple(outer), factors.pop(), inner)
-
-
-def _tellers(
-    scop: Scop, leaves: Sequence[loop_ast.Leaf], ranges: Sequence[DataRange]
-) -> tuple[loop_ast.Leaf, ...] | None:
-    """Return for each of *leaves* one with the same bounds that loads them, None if none does."""
-    known: dict[object, loop_ast.Leaf] = {}
-    keys = []
-    for leaf, found in zip(leaves, ranges, strict=True):
-        statement = scop.by_name[leaf.statement]
-        values = dict(zip(statement.indices, leaf.iterators, strict=True))
-        keys.append((found.key, tuple(values[index] for index in found.indices)))
-        loaded = {(read.array, read.subscripts) for read in statement.reads}
-        needed = loads_of(*found.lowers, *found.uppers)
-        if all((load.tensor, load.subscripts) in loaded for load in needed):
-            known.setdefault(keys[-1], leaf)
-    return tuple(known[key] for key in keys) if known.keys() >= set(keys) else None
+    return LoadedBounds(leaves, tuple(ranges), tuple(outer), factors.pop(), inner)
 
 
 def _variables(node: loop_ast.AstNode | None) -> list[str]:

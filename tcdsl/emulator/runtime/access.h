@@ -44,7 +44,7 @@ EMU_COLD static void outside(uintptr_t a, uint64_t size, bool writes, const Site
        (unsigned long long)size, r ? place(*r, a) : "no memory of this launch is near the address");
 }
 
-EMU_COLD static const char *who(const Access &a) {
+EMU_COLD static const char *who(Access a) {
   static char text[160];
   if (a.warp >= SEVERAL) return "threads of several warps";
   const uint32_t first = a.warp % launch.n_warps * 32 + (uint32_t)__builtin_ctz(a.lanes);
@@ -58,7 +58,7 @@ EMU_COLD static const char *who(const Access &a) {
   return text;
 }
 
-EMU_COLD static const char *why_unordered(const Access &other) {
+EMU_COLD static const char *why_unordered(Access other) {
   if (other.stamp < block_start || (counts_phases() && other.stamp < cluster_start))
     return "blocks may run at the same time";
   if (is_by_thread() && (other.warp >= SEVERAL || rank_of(other.warp) != own->rank))
@@ -68,14 +68,14 @@ EMU_COLD static const char *why_unordered(const Access &other) {
   return "no barrier lies between them";
 }
 
-EMU_COLD static void race(const Region &r, uintptr_t a, const Access &other, bool other_writes,
+EMU_COLD static void race(const Region &r, uintptr_t a, Access other, bool other_writes,
                           bool writes, bool atomic, const Site &site) {
   fail(RACE, site, "data race at %s: this %s and the %s by %s are not ordered: %s", place(r, a),
        verb(writes, atomic), verb(other_writes, other.flags & ATOMIC), who(other),
        why_unordered(other));
 }
 
-EMU_COLD static void in_flight(const Region &r, uintptr_t a, const Access &copy, bool writes,
+EMU_COLD static void in_flight(const Region &r, uintptr_t a, Access copy, bool writes,
                                const Site &site) {
   fail(RACE, site, "data race at %s: this %s and the asynchronous copy by %s are not ordered: no "
        "tc_copy_wait lies between them", place(r, a), verb(writes, false), who(copy));
@@ -93,8 +93,8 @@ EMU_COLD static void check_from_outside(Region &r, uintptr_t a, bool writes, con
          "barrier of the cluster lies between them", place(r, a), verb(writes, false));
 }
 
-EMU_COLD static void unwritten(const Region &r, uintptr_t a, const Cell &cell, const Site &site) {
-  if (cell.write.flags & INVALID)
+EMU_COLD static void unwritten(const Region &r, uintptr_t a, uint32_t flags, const Site &site) {
+  if (flags & INVALID)
     return fail(OUT_OF_BOUNDS, site, "access between the elements of an array: %s", place(r, a));
   fail(UNINITIALISED, site, "read of memory that was never written%s: %s",
        r.flags & SHARED ? " by this block" : "", place(r, a));
@@ -128,11 +128,11 @@ static EMU_HOT void touch(Region &r, Cell &cell, uintptr_t a, const Site &site) 
   }
   if (__builtin_expect(write.flags & (INVALID | IN_FLIGHT), 0)) {
     if (write.flags & IN_FLIGHT) return in_flight(r, a, write, WRITES, site);
-    return unwritten(r, a, cell, site);
+    return unwritten(r, a, write.flags, site);
   }
   const bool reads = !WRITES || ATOMICALLY;
   if (reads && __builtin_expect(!(write.flags & WRITTEN) && !(r.flags & WRITTEN_BEFORE), 0))
-    return unwritten(r, a, cell, site);
+    return unwritten(r, a, write.flags, site);
   const bool written_before_me = happened_before(write);
   if (__builtin_expect(!written_before_me, 0) && !(ATOMICALLY && write.flags & ATOMIC))
     return race(r, a, write, true, WRITES, ATOMICALLY, site);
@@ -161,9 +161,10 @@ static EMU_HOT void touch_as_before(Region &r, Cell &cell, uintptr_t a, const Si
     cell = last.after;
     return;
   }
-  const Cell before = cell;
-  touch<WRITES, ATOMICALLY>(r, cell, a, site);
-  last = {&r, before, cell, now, n_learnt};
+  Cell next = cell; /* in registers: what was just stored in pieces is slow to load as a whole */
+  touch<WRITES, ATOMICALLY>(r, next, a, site);
+  last = {&r, cell, next, now, n_learnt};
+  cell = next;
 }
 
 template <bool WRITES, bool ATOMICALLY>

@@ -360,7 +360,7 @@ template <typename F> static bool each_of_several(const Several &threads, F is_i
   return true;
 }
 
-EMU_COLD static bool happened_before_slowly(const Access &a) {
+EMU_COLD static bool happened_before_slowly(Access a) {
   if (counts_phases()) return happened_before_in_cluster(a);
   if (is_of_several(a) && a.stamp >= block_start)
     return each_of_several(several.items[a.warp - SEVERAL], knows_thread);
@@ -387,19 +387,20 @@ static EMU_HOT void set_access(Access &a, uint32_t flags) { a = {now, me.warp, m
 
 /* Add the current fibre to *a*, whose threads it is not ordered with.  An access of earlier blocks
  * keeps its stamp, lest a barrier of this block seem to order it. */
-static void join_in_cluster(Access &a) {
+static Access join_in_cluster(Access a) {
   const bool is_of_one = a.stamp >= cluster_start && a.warp != MANY && rank_of(a.warp) == own->rank;
   if (a.warp == me.warp) a.lanes |= me.lanes;
   else a.warp = is_of_one ? MANY_OF_ONE + own->rank : MANY;
-  if (a.stamp < cluster_start) return;
+  if (a.stamp < cluster_start) return a;
   const uint32_t ticks = ticks_of(a.stamp), arrivals = (a.stamp - cluster_start) / PHASE;
   a.stamp = cluster_start + (arrivals > current->arrivals ? arrivals : current->arrivals) * PHASE +
             (ticks > own->ticks ? ticks : own->ticks);
+  return a;
 }
 
 /* Add the current fibre to *a*, of the same block, in which barriers in phases tell threads apart.
  * Many cells see the same threads in turn, so that what comes of one more is looked up. */
-EMU_COLD static void join_of_several(Access &a) {
+EMU_COLD static Access join_of_several(Access a) {
   const uint32_t warp = known_warp(me.warp);
   if (!several.size) several.push(Several{});
   uint32_t from = is_of_several(a) ? a.warp - SEVERAL : 0;
@@ -408,7 +409,7 @@ EMU_COLD static void join_of_several(Access &a) {
     alone.stamp[known_warp(a.warp)] = a.stamp;
     alone.lanes[known_warp(a.warp)] = a.lanes;
     if (a.warp / launch.n_warps != own->index && !is_by_thread())
-      return (void)(a.warp = MANY, a.stamp = now);
+      return {now, MANY, a.lanes, a.flags};
     for (uint32_t i = several.size; i-- > 1 && i + 64 > several.size && !from;)
       if (!memcmp(&several.items[i], &alone, sizeof alone)) from = i;
     if (!from) from = several.size, several.push(alone);
@@ -426,14 +427,14 @@ EMU_COLD static void join_of_several(Access &a) {
     several.push(more);
     joined.push({from, warp, me.lanes, now, to});
   }
-  a = {now, SEVERAL + to, 0, a.flags};
+  return {now, SEVERAL + to, 0, a.flags};
 }
 
 static EMU_HOT void join_access(Access &a) {
-  if (__builtin_expect(counts_phases(), 0)) return join_in_cluster(a);
+  if (__builtin_expect(counts_phases(), 0)) return (void)(a = join_in_cluster(a));
   if (__builtin_expect(known_through_phases != nullptr, 0) && a.stamp >= block_start &&
       a.warp != MANY)
-    return join_of_several(a);
+    return (void)(a = join_of_several(a));
   if (a.warp == me.warp) a.lanes |= me.lanes;
   else a.warp = MANY;
   if (a.stamp >= block_start) a.stamp = now;

@@ -121,7 +121,7 @@ static void check_fill(const Region *r, uintptr_t at, uint64_t size, uint32_t wi
     return fail(READ_ONLY, NO_SITE, "memset of read-only memory: %s", place(*r, at));
   for (uint64_t i = at - r->base; i < at - r->base + size; ++i)
     if (r->cells[i >> r->shift].write.flags & INVALID)
-      return unwritten(*r, r->base + i, r->cells[i >> r->shift], NO_SITE);
+      return unwritten(*r, r->base + i, r->cells[i >> r->shift].write.flags, NO_SITE);
 }
 
 /* Write *count* numbers of *width* bytes from *address* on, after all launches so far and before

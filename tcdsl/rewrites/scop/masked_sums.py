@@ -3,15 +3,18 @@
     C(m,n) +=! A(m,k) * B(k,n)  where k <= m
     --->
     C(m,n) +=! (k <= m ? A(m,k) : 0) * B(k,n)                           masked: all k
-    R(m,n)  =  0
-    R(m,n)  += A(m,k) * B(k,n)  where k <= m, 0 <= k < (C(m,n) is NaN ? K : 0)
-    C(m,n)  =  R(m,n)           where C(m,n) is NaN
+    V(m)    max= C(m,n) is NaN ? 1 : 0                                  found with the results
+    R(m,n)  =  0                where n < (V(m) ? N : 0)
+    R(m,n)  += A(m,k) * B(k,n)  where n < (V(m) ? N : 0), k <= m, k < (C(m,n) is NaN ? K : 0)
+    C(m,n)  =  R(m,n)           where n < (V(m) ? N : 0), C(m,n) is NaN
 
 A sum over a triangle, a band or the inside of an image becomes a product like others, whose
 operands tiles or copies hold, zeros outside.  0 is what a sum begins with, so that the terms that
 are added are nothing, but for one case: 0 times an infinity or NaN is NaN.  No later term takes a
 NaN away.  So a sum that is none had no such term, and a sum that is NaN is made again of the terms
-as written: these are right whatever the operands hold.  Integers need no second sum.
+as written: these are right whatever the operands hold.  Integers need no second sum.  A flag for
+each row says whether it has one: what makes the results has them at hand (``strategies/tile_folds``
+begins the maximum with the product), so that nobody reads them all for a NaN.
 
 What a masked sum adds for a factor that a guard makes 0 it may leave out again: tiles of which a
 guard holds nowhere (``strategies/live_steps``).
@@ -23,7 +26,7 @@ the box does not have is on indices of one factor; what the box initialises or r
 is; and the result of sums of floats is a float, which can be NaN.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -37,12 +40,13 @@ from tcdsl.lang.comprehension import (
     Index,
     Load,
     Operator,
+    Reduction,
     Select,
     indices_in,
 )
 from tcdsl.lang.fresh_names import fresh_name
 from tcdsl.lang.linear_forms import of_linear
-from tcdsl.lang.types.dtypes import BOOL, INT32
+from tcdsl.lang.types.dtypes import BOOL, INT32, DType, arithmetic
 from tcdsl.poly.accesses import access, box, builder_of, elements_in
 from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, Storage
@@ -58,6 +62,8 @@ def why_not_masked(scop: Scop, statement: Statement) -> str | None:
     is_product = isinstance(value, Binary) and value.op == "*"
     if reduction.operator is not Operator.ADD or not is_product:
         return "it is no sum of products"
+    if statement.n_left < 2:
+        return "it is no product of matrices"
     if statement.conditions or why_not_rfactored(statement) is not None:
         return "data say which terms there are"
     if statement.domain.is_empty() or statement.domain.dim(isl.dim_type.param):
@@ -252,42 +258,95 @@ def _why_not_there(scop: Scop, done: Statement) -> str | None:
 
 
 def _again(scop: Scop, statement: Statement) -> tuple[Scop, list[Statement]]:
-    """Return *scop* with another array, and the statements that sum up what is NaN again."""
-    reduction = statement.reduction
-    assert reduction is not None
-    target, left = scop.arrays[statement.write.array], statement.left
+    """Return *scop* with more arrays, and the statements that sum up what is NaN again."""
     name = fresh_name(f"{statement.name}_again", scop.by_name)
-    ends = _ends(scop, statement)
-    origin = tuple(ends[i][0] for i in left)
-    shape = tuple(ends[i][1] - ends[i][0] for i in left)
-    sums = Array(f"{name}.sum", reduction.dtype, origin, shape, Storage.SCRATCH)
-    scop = replace(scop, arrays={**scop.arrays, sums.name: sums})
-    place = Load(sums.name, tuple(map(Index, left)), sums.dtype)
+    target = scop.arrays[statement.write.array]
     result = element(target, statement.write.subscripts)
     is_nan = Binary("!=", result, result, BOOL)
+    scop, flags, flag = _flags(scop, statement, name, is_nan)
+    scop, again = _sums(scop, statement, name, is_nan, flag)
+    return scop, [*flags, *again]
+
+
+def _scratch(
+    name: str, indices: Sequence[str], ends: Mapping[str, tuple[int, int]], dtype: DType
+) -> Array:
+    """Return an array with an element for each value of *indices*."""
+    origin = tuple(ends[i][0] for i in indices)
+    shape = tuple(ends[i][1] - ends[i][0] for i in indices)
+    return Array(name, dtype, origin, shape, Storage.SCRATCH)
+
+
+def _flags(
+    scop: Scop, statement: Statement, name: str, is_nan: Expr
+) -> tuple[Scop, list[Statement], Expr]:
+    """Return *scop* with a flag for each row of results, what sets them, and one: of a NaN."""
+    *outer, inner = statement.left
+    rows, ends = tuple(outer), _ends(scop, statement)
+    flags = _scratch(f"{name}.flags", rows, ends, INT32)
+    scop = replace(scop, arrays={**scop.arrays, flags.name: flags})
+    kind = Reduction(Operator.MAX, True, INT32)
+    place = Load(flags.name, tuple(map(Index, rows)), INT32)
+    own = f"{name}_flags"
+    first = assignment(
+        scop, _over(scop, rows, f"{own}_init", ends), rows, place, Const(0, INT32), statement
+    )
+    first = replace(first, kind=Kind.INIT, value=None, reads=(), reduction=kind, source_name=own)
+    flag = Select(is_nan, Const(1, INT32), Const(0, INT32), INT32)
+    updates = assignment(
+        scop, _over(scop, statement.left, own, ends), statement.left, place, flag, statement
+    )
+    updates = replace(updates, kind=Kind.UPDATE, n_left=len(rows), reduction=kind, source_name=own)
+    assert inner in updates.reduced
+    return scop, [first, updates], place
+
+
+def _over(
+    scop: Scop, indices: tuple[str, ...], name: str, ends: dict[str, tuple[int, int]]
+) -> isl.Set:
+    """Return the instances of *name* for all values of *indices*."""
+    own = {index: ends[index] for index in indices}
+    return box(builder_of(indices, name, scop.sizes), indices, own)
+
+
+def _range(index: str, end: tuple[int, int], is_any: Expr) -> tuple[Expr, Expr]:
+    """Return the range of *index* as conditions: empty unless *is_any*."""
+    upper = Select(is_any, Const(end[1], INT32), Const(end[0], INT32), INT32)
+    lower = Const(end[0], INT32)
+    return Binary("<=", lower, Index(index), BOOL), Binary("<", Index(index), upper, BOOL)
+
+
+def _sums(
+    scop: Scop, statement: Statement, name: str, is_nan: Expr, flag: Expr
+) -> tuple[Scop, list[Statement]]:
+    """Return *scop* with another array, and what sums up in it, and stores, results that are NaN.
+
+    :arg flag: whether a result's row has any.
+    """
+    reduction, left, ends = statement.reduction, statement.left, _ends(scop, statement)
+    assert reduction is not None
+    sums = _scratch(f"{name}.sum", left, ends, reduction.dtype)
+    scop = replace(scop, arrays={**scop.arrays, sums.name: sums})
+    place = Load(sums.name, tuple(map(Index, left)), sums.dtype)
+    in_row = _range(left[-1], ends[left[-1]], Binary(">", flag, Const(0, INT32), BOOL))
 
     counted = statement.reduced[0]
-    low, high = (Const(end, INT32) for end in ends[counted])
-    end = Select(is_nan, high, low, INT32)
-    index = Index(counted)
     again = replace(
         statement, name=name, domain=statement.domain.set_tuple_name(name), source_name=name,
-        is_rare=True,
-        conditions=(Binary("<=", low, index, BOOL), Binary("<", index, end, BOOL)),
+        is_rare=True, conditions=(*in_row, *_range(counted, ends[counted], is_nan)),
     )  # fmt: skip
     again = with_own_accesses(scop, again, sums.name, place.subscripts)
-
-    def over(label: str) -> isl.Set:
-        of_left = builder_of(left, label, scop.sizes)
-        return box(of_left, left, {i: ends[i] for i in left})
-
     zero = Const(0.0, reduction.dtype)
-    first = assignment(scop, over(f"{name}_init"), left, place, zero, statement)
+    init = f"{name}_init"
+    first = assignment(scop, _over(scop, left, init, ends), left, place, zero, statement)
     first = replace(
-        first, kind=Kind.INIT, value=None, reads=(), reduction=reduction, source_name=name
-    )
-    stored: Expr = place if place.dtype == result.dtype else Cast(place, result.dtype)
-    to = Load(target.name, statement.write.subscripts, target.dtype)
-    last = assignment(scop, over(f"{name}_store"), left, to, stored, statement)
-    last = replace(last, conditions=(is_nan,), source_name=f"{name}_store", is_rare=True)
-    return scop, [first, again, with_own_reads(scop, last)]
+        first, kind=Kind.INIT, value=None, reduction=reduction, source_name=name,
+        conditions=in_row, is_rare=True,
+    )  # fmt: skip
+    target = scop.arrays[statement.write.array]
+    wide = arithmetic(target.dtype)
+    stored: Expr = place if place.dtype == wide else Cast(place, wide)
+    to, store = Load(target.name, statement.write.subscripts, target.dtype), f"{name}_store"
+    last = assignment(scop, _over(scop, left, store, ends), left, to, stored, statement)
+    last = replace(last, conditions=(*in_row, is_nan), source_name=store, is_rare=True)
+    return scop, [with_own_reads(scop, one) for one in (first, again, last)]

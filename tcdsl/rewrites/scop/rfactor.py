@@ -9,8 +9,19 @@ a vector, or nothing at all (an accumulator of its own, in the reduction's type)
 associative and commutative operator, whose terms may be combined in any order and grouping, in a
 statement that does not read its own target: the fold of all elements comes after all updates.
 Where S initialises its target, and the fold runs once an element, the fold assigns and the
-initialisation is dropped.  Conditions of the initialisation are those of the new ones, too: no
-other accumulators are read.
+initialisation is dropped.
+
+Data may say which accumulators there are, if C(l), read from arrays.  There are partials of these::
+
+    S_init[l]:  t[l]  = id   if C(l)         P_init[l, c]:  p[l, c]       = id         if C(l)
+    S[l, r]:    t[l] op= f   if C(l), D   -> S[l, r]:       p[l, c(l, r)] op= f        if C(l), D
+                                             S_fold[l(,c)]: t[l]          op= p[l, c]  if C(l)
+
+All three evaluate C and so read what it reads, whatever loops keep of it: a fold without would read
+partials that nobody has begun, and store results that nobody has asked for.  Legal iff what S
+updates has been begun (C is among the conditions of S), and C is the same for all three: nothing
+from S_init to S_fold writes what C reads.  C has no index but l, so that all who fold together
+agree on it.
 
 After Suriana, Adams, Kamil, "Parallel Associative Reductions in Halide", CGO 2017,
 doi:10.1109/CGO.2017.7863747.
@@ -30,7 +41,16 @@ from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.accesses import access, builder_of, guarded_reads
 from tcdsl.poly.data_ranges import is_scattered_by_range
 from tcdsl.poly.isl_utils import Extent, dim_bounds, minus, within, within_bounds
-from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage, in_place_of
+from tcdsl.poly.scop import (
+    Access,
+    Array,
+    Kind,
+    Scop,
+    Statement,
+    Storage,
+    in_place_of,
+    loads_of,
+)
 from tcdsl.records import dataclass
 
 
@@ -119,6 +139,7 @@ def rfactor(
     reduction = statement.reduction
     assert reduction is not None
     init = initialisation(scop, statement)
+    assert init is None or not (broken := why_conditions_differ(scop, init, statement)), broken
     layout = _layout(statement, innermost)
     part = _partial_array(scop, statement, partials, layout)
     arrays = {**scop.arrays, part.name: part}
@@ -161,6 +182,19 @@ def initialisation(scop: Scop, statement: Statement) -> Statement | None:
         same = candidate.write.array == statement.write.array
         if candidate.kind is Kind.INIT and same and candidate.source_name == statement.source_name:
             return candidate
+    return None
+
+
+def why_conditions_differ(scop: Scop, init: Statement, statement: Statement) -> str | None:
+    """Return why what *init* begins is not what *statement* updates and a fold reads, or None."""
+    if not init.conditions:
+        return None
+    if not {*init.conditions} <= {*statement.conditions}:
+        return f"{statement.name} updates what {init.name} has not begun"
+    read = {load.tensor for load in loads_of(*init.conditions)}
+    for other in scop.statements[scop.position(init.name) : scop.position(statement.name) + 1]:
+        if any(write.array in read for write in other.writes):
+            return f"{other.name} writes what the conditions of {init.name} read"
     return None
 
 
@@ -343,6 +377,7 @@ class _Rewriter:
         if self.reduction.operator.is_arg:
             values = _values_of(self.part.name)
             reads.append(self._part_read(builder, values, part_subscripts, domain))
+        reads += guarded_reads(builder, domain, self._conditions, self.scop.arrays)
         kind = Kind.FOLD if lanes else Kind.UPDATE
         if assigns and not lanes:
             kind = Kind.ASSIGN

@@ -13,17 +13,19 @@ for nothing else would fill the chip.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from math import ceil, prod
 
 from tcdsl.costmodel import gpu_thresholds
+from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.loop_tree import LoopKind
+from tcdsl.poly.parallelism import Role
 from tcdsl.records import dataclass
 from tcdsl.strategies import block_sizes
 from tcdsl.strategies.block_sizes import power_of_two
 from tcdsl.strategies.lowering import Lane
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.ragged_axes import axis_inside_ranges, is_of_long_rows
-from tcdsl.strategies.schedule import Schedule, Tile
+from tcdsl.strategies.schedule import OuterLoop, Schedule, Tile
 from tcdsl.strategies.template import Template, assembled
 
 ENTRIES = gpu_thresholds.RAGGED_ENTRIES
@@ -53,7 +55,7 @@ def why_not(problem: Problem) -> str | None:
 def space(problem: Problem) -> Iterator[RaggedConfig]:
     """Yield the configurations, first the one that an average row keeps busy."""
     tiles = problem.unit_tiles
-    likeliest = _packed(tiles, _threads_of_row(problem, problem.lanes, tiles))
+    likeliest = _packed(tiles, _threads_of_row(problem, _lanes(problem), tiles))
     yield likeliest
     for threads in (1, 2, 4, 8, 16, 32, 64, 128, 256):
         config = _packed(tiles, threads)
@@ -67,23 +69,51 @@ def schedule(problem: Problem, config: RaggedConfig) -> Schedule:
     if tiles and config.rows > 1:
         tiles[0] = replace(tiles[0], thread_axis=1, threads=config.rows)
     y = f", {config.rows} rows a block" if config.rows > 1 else ""
-    lanes = {name: Lane(dim, 0, config.threads) for name, dim in problem.lanes.items()}
+    lanes = {name: Lane(dim, 0, config.threads) for name, dim in _lanes(problem).items()}
     made = assembled(problem, tiles, lanes, why=(f"{config.threads} threads a row of data{y}",))
-    return _in_turn(made) if _is_rare(problem) else made
+    return _in_turn(made, problem.gpu.threads) if _is_rare(problem) else made
 
 
-def _in_turn(schedule: Schedule) -> Schedule:
-    """Return *schedule* with fewer blocks along its longest loop over blocks, each some in turn."""
+def _lanes(problem: Problem) -> Mapping[str, int]:
+    """Return the dimension of each member that threads share: of rare rows the results'.
+
+    Each of these has a sum of its own, and which of them there are says the range.
+    """
+    if not _is_rare(problem):
+        return problem.lanes
+    found = {name: _bounded(problem.shapes[name]) for name in problem.group.members}
+    return {name: dim for name, dim in found.items() if dim is not None}
+
+
+def _bounded(shape: Shape) -> int | None:
+    """Return the last parallel dimension of *shape* that data bound, or None."""
+    dims = reversed(shape.order)
+    return next((d for d in dims if shape.is_ragged(d) and shape.roles[d] is Role.PARALLEL), None)
+
+
+def _in_turn(schedule: Schedule, threads: int) -> Schedule:
+    """Return *schedule* with fewer blocks along its longest loop over blocks, each some in turn.
+
+    Not fewer than are *threads* on the chip at once.
+    """
     blocks = [loop for loop in schedule.outer if loop.kind is LoopKind.BLOCK]
     if not blocks:
         return schedule
-    longest = max(blocks, key=lambda loop: next(iter(loop.pieces.values())).extent)
+    longest = max(blocks, key=_extent)
+    every = prod(map(_extent, blocks))
+    turns = min(LOOKED_AT, every * block_sizes.BLOCK_THREADS / threads)
+    if turns <= 1:
+        return schedule
     pieces = {
-        name: replace(piece, width=max(1, min(piece.width, -(-piece.extent // LOOKED_AT))))
+        name: replace(piece, width=max(1, min(piece.width, ceil(piece.extent / turns))))
         for name, piece in longest.pieces.items()
     }
     fewer = replace(longest, pieces=pieces)
     return replace(schedule, outer=tuple(fewer if x is longest else x for x in schedule.outer))
+
+
+def _extent(loop: OuterLoop) -> int:
+    return next(iter(loop.pieces.values())).extent
 
 
 def _threads_of_row(problem: Problem, lanes: Mapping[str, int], tiles: list[Tile]) -> int:
@@ -92,8 +122,8 @@ def _threads_of_row(problem: Problem, lanes: Mapping[str, int], tiles: list[Tile
     Of a statement that is not ragged along its lane each has a value of its own, in a register.
     """
     shapes = {name: problem.shapes[name] for name in lanes}
-    if _is_rare(problem):
-        return 1
+    if _is_rare(problem):  # hardly any has entries, but one that has may have as many as there are
+        return block_sizes.WARP
     beside = [
         shape.extents[lanes[name]]
         for name, shape in shapes.items()

@@ -10,11 +10,13 @@ import pytest
 import tcdsl
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.plan import search
-from tcdsl.poly.scop import Scop
+from tcdsl.poly.scop import Kind, Scop
+from tcdsl.rewrites.scop.masked_sums import masked, why_not_masked
+from tcdsl.rewrites.scop.rfactor import Partial, rfactor, why_conditions_differ
 from tcdsl.strategies import contracted
 from tcdsl.strategies.templates import tile_implicit, tile_mma
 from tcdsl.testing import check
-from tests.conftest import arrays_for, comprehension_of
+from tests.conftest import arrays_for, comprehension_of, cuda_unit_of
 
 Lower = Callable[..., Scop]
 FEW = replace(load_chip("h200"), multiprocessors=4)
@@ -129,6 +131,45 @@ def test_the_last_result_and_whole_rows_are_made_again(
         inputs[1][k, n] = inf
         cases.append((source, inputs))
     check_emulated(cases, gpu=FEW)
+
+
+def test_flags_are_found_with_the_product() -> None:
+    unit = cuda_unit_of(text_of("lower", "bfloat16"), ((1024, 1024), (1024, 1024)))
+    kernels = {one.kernel: one.choice["template"] for one in unit.done.plan.weighed}
+    assert kernels["S0+S0_again_flags"] == "tile_mma"
+    assert kernels["S0_again+S0_again_store"] == "ragged"
+    parameters = unit.source.text.rpartition("__global__")[2].partition("{")[0]
+    assert "S0_again_flags" in parameters and "S0_again_sum" not in parameters, "in registers"
+
+
+def test_parts_of_sums_are_of_the_rows_that_are_begun(lower: Lower) -> None:
+    """Data say which rows are summed up again: folds find out of the same flags."""
+    scop = masked(lower(text_of("lower", "float"), (9, 9), (9, 5)), "S0")
+    init, again = scop.by_name["S0_again_init"], scop.by_name["S0_again"]
+    done, of_parts, fold = rfactor(scop, "S0_again", [Partial("k", 0, 1, 8, 8, is_lane=True)])
+    assert init.conditions == of_parts.conditions == fold.conditions != ()
+    flags = {read.array for read in init.reads}
+    assert flags == {"S0_again.flags"} == {read.array for read in of_parts.reads}
+    assert {read.array for read in fold.reads} - flags == {part.array for part in fold.parts}
+    assert len(fold.parts) == 1 and fold.parts[0].array in done.arrays
+
+    assert why_conditions_differ(scop, init, again) is None
+    unasked = replace(again, conditions=again.conditions[2:])
+    reason = why_conditions_differ(scop, init, unasked)
+    assert reason == "S0_again updates what S0_again_init has not begun"
+    flag = scop.by_name["S0_again_flags"]
+    late = [s for s in scop.statements if s is not flag]
+    late.insert(late.index(again), flag)
+    reason = why_conditions_differ(scop.with_statements(tuple(late)), init, again)
+    assert reason == "S0_again_flags writes what the conditions of S0_again_init read"
+
+
+def test_what_is_no_matrix_is_left(lower: Lower) -> None:
+    source = """def f(float(M,K) a, float(K) x) -> (y) {
+        y(m) +=! a(m,k) * x(k) where m in 0:M, k in 0:m+1 }"""
+    scop = lower(source, (9, 9), (9,))
+    sums = next(s for s in scop.statements if s.kind is Kind.UPDATE)
+    assert why_not_masked(scop, sums) == "it is no product of matrices"
 
 
 @pytest.mark.gpu
