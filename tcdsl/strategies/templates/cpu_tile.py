@@ -20,7 +20,12 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import Partial
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.contraction import Tile, choose_tile, find_contraction
+from tcdsl.strategies.contraction import (
+    Tile,
+    choose_tile,
+    find_contraction,
+    sums_gathered_rows,
+)
 from tcdsl.strategies.problem import Problem, own_analysis
 from tcdsl.strategies.result_shares import Shares, choose_shares
 from tcdsl.strategies.schedule import OuterLoop, Schedule
@@ -126,6 +131,8 @@ def _chunks(problem: Problem, tile: Tile) -> tuple[tuple[str, int], ...]:
     is_wider = scop.arrays[shape.statement.write.array].dtype != reduction.dtype
     if not is_alone or is_wider or shape.roles[tile.vector] is Role.REDUCED or shape.has_open:
         return ()
+    if _is_in_threads(problem) and sums_gathered_rows(shape):
+        return ()  # threads share the results of rows that data choose by their lengths
     around = _surroundings(problem, tile, ROWS_A_BLOCK)
     others = [
         d
