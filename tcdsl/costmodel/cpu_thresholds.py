@@ -34,6 +34,7 @@ FOLDED, REST, PARTS, APART_TERMS = 0.55, 0.7, 0.85, 32
 FAR_SHARE, FAR = 8, 0.6
 TILED_ROWS = 8  # that are summed on average, if data choose them: fewer take as long without tiles
 ROW_VECTORS = 8  # for the sum of such rows
+ALIKE_ROWS = 1.1  # times the steps of the longest rows, for rows that are nearer in memory
 ROWS_AHEAD = 16  # iterations before such a row is added, it is prefetched
 ROWS_A_BLOCK = 64  # of the tile's operand that stay in the second-level cache
 BLOCKED_ROWS = (32, 64, 120, 200, 360)  # of packed panels, about

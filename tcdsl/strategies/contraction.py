@@ -24,7 +24,12 @@ from weakref import WeakKeyDictionary
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu
-from tcdsl.costmodel.register_tiles import best_tile, registers_of, vector_operations
+from tcdsl.costmodel.register_tiles import (
+    best_tile,
+    registers_of,
+    steps_of_box,
+    vector_operations,
+)
 from tcdsl.lang.comprehension import Binary, Index, Load, indices_in, multiplied
 from tcdsl.lang.types.dtypes import BFLOAT16, FLOAT32, INT8, INT16, INT32, UINT8
 from tcdsl.poly.data_ranges import data_ranges_of
@@ -51,6 +56,7 @@ MIN_SPLIT = cpu_thresholds.SPLIT_INSTANCES
 MIN_USES = cpu_thresholds.PACKED_USES
 MIN_ROWS = cpu_thresholds.TILED_ROWS
 ROW_VECTORS = cpu_thresholds.ROW_VECTORS
+ALIKE_ROWS = cpu_thresholds.ALIKE_ROWS
 FOLDED, REST = cpu_thresholds.FOLDED, cpu_thresholds.REST
 PARTS, APART_TERMS = cpu_thresholds.PARTS, cpu_thresholds.APART_TERMS
 FAR_SHARE, FAR = cpu_thresholds.FAR_SHARE, cpu_thresholds.FAR
@@ -355,16 +361,31 @@ def _left_tile(shape: Shape, vector: int, left: list[int], cpu: Cpu) -> Tile:
     candidates = [d for d in left if d != vector and any(row[d] == 0 for row in walking)]
     if not candidates:
         return Tile(vector, _vector_tile(shape.extents[vector], width), {})
+    tiles = {d: _tile_of_rows(shape, d, vector, cpu) for d in candidates}
     # Of an open dimension the last rows are slow: another one is better, if it is long enough.
-    row = max(
-        candidates,
-        key=lambda d: (min(shape.extents[d], 16), not shape.is_open(d), shape.order.index(d)),
-    )
+    longest = max(candidates, key=lambda d: _row_length(shape, d))
+    # What rows near in memory read stays in the first-level cache for the next tile: of 14 x 14
+    # images, 16 channels a group, 12 pixels take 0.7 of the time of 16 images.
+    most = ALIKE_ROWS * tiles[longest][0]
+    near = (d for d in candidates if not shape.is_open(d) and tiles[d][0] <= most)
+    row = max(near, key=shape.order.index, default=longest)
+    _, rows, lanes = tiles[row]
+    return Tile(vector, lanes, {row: rows})
+
+
+def _row_length(shape: Shape, dim: int) -> tuple[int, bool, int]:
+    return min(shape.extents[dim], 16), not shape.is_open(dim), shape.order.index(dim)
+
+
+def _tile_of_rows(shape: Shape, row: int, vector: int, cpu: Cpu) -> tuple[float, int, int]:
+    """Return how long a term of a result takes in the tile of rows along *row*, and that tile."""
+    width = _width(shape, cpu)
     extents = shape.extents[row], shape.extents[vector]
     still = [strides[row] for strides in _operand_rows(shape) if strides[vector] == 0]
     row_bytes = max(still, default=0) * cpu.vector_bytes // width
-    rows, lanes = best_tile(*extents, width, registers_of(cpu), row_bytes)
-    return Tile(vector, lanes, {row: rows})
+    tile = best_tile(*extents, width, registers_of(cpu), row_bytes)
+    steps = steps_of_box(*extents, tile, width, registers_of(cpu))
+    return steps / prod(extents), *tile
 
 
 def _vector_tile(extent: int, width: int) -> int:

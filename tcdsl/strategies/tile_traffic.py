@@ -110,16 +110,25 @@ class Surroundings:
         best = min(range(len(found)), key=lambda count: (found[count], count))
         return best if found[best] < WORTH * found[0] else 0
 
-    def chunks(self, others: Sequence[int], cache_bytes: int) -> tuple[tuple[str, int], ...]:
+    def bytes_of(self, values: Mapping[int, int]) -> int:
+        """Return what is read for all boxes of so many *values* of some dimensions."""
+        extents = self._extents(values)
+        number = prod(-(-self.shape.extents[d] // n) for d, n in values.items())
+        return number * sum(operand.bytes_of(extents) for operand in self._operands())
+
+    def chunks(
+        self, others: Sequence[int], cache_bytes: int, values: Mapping[int, int]
+    ) -> tuple[tuple[str, int], ...]:
         """Return reduced indices and so many values of each that all operands fit the cache.
 
-        None where it would not save half of the bytes.  A chunk adds its sums to all results.
+        Each thread has *values* of some dimensions of results, and all of others.  None where it
+        would not save half of the bytes.  A chunk adds its sums to all results.
         """
         shape = self.shape
         names = shape.statement.indices
         extents = dict(zip(names, shape.extents, strict=True))
-        own, operands = dict(extents), self._operands()
-        whole = sum(operand.bytes_of(extents) for operand in operands)
+        own, operands = self._extents(values), self._operands()
+        whole = self.bytes_of(values)
         chosen: list[tuple[str, int]] = []
         for dim in shape.order:
             if shape.roles[dim] is not Role.REDUCED or extents[names[dim]] == 1:
@@ -141,6 +150,11 @@ class Surroundings:
             return ()
         moved = min(self._moved(others, n, cache_bytes) for n in range(len(others) + 1))
         return tuple(chosen) if whole + added < WORTH * moved else ()
+
+    def _extents(self, values: Mapping[int, int]) -> dict[str, int]:
+        """Return how many values each index has, of some dimensions *values*."""
+        pairs = enumerate(zip(self.shape.statement.indices, self.shape.extents, strict=True))
+        return {name: values.get(d, extent) for d, (name, extent) in pairs}
 
     def _operands(self) -> list[Operand]:
         reads = zip(self.shape.statement.reads, self.sizes, strict=True)

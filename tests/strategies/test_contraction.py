@@ -242,6 +242,15 @@ def test_channels_are_in_the_lanes_wherever_they_are_in_memory(
     assert any(f"x {index} %" in why for why in kernel.why)
 
 
+@pytest.mark.parametrize(("pixels", "row"), [(12, "w"), (3, "n")])
+def test_rows_of_a_tile_are_near_in_memory(pixels: int, row: str, compiled: Compile) -> None:
+    """Images are further apart than the pixels of one, and taken where these are too few."""
+    source = CHANNELS_FIRST["forward"][0]
+    shapes = (32, 4, pixels + 2, pixels + 2), (16, 4, 3, 3)
+    *_, kernel = compiled(source, *shapes, threads=1).plan.kernels
+    assert any(f"tile {row} %" in why and "x f %" in why for why in kernel.why)
+
+
 def test_large_filters_stay_where_they_are(compiled: Compile) -> None:
     source = (
         "def f(float(N,H,W,C) I, float(F,3,3,C) K) -> (O)"

@@ -10,6 +10,7 @@ from tcdsl.lang.comprehension import Binary, Index
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import Node, loops_of
+from tcdsl.strategies.result_shares import Shares, choose_shares
 from tcdsl.strategies.templates import cpu_tile
 from tcdsl.strategies.tile_traffic import Around, Operand, bytes_moved
 
@@ -74,21 +75,40 @@ WEIGHTS = """def f(TYPE(N,P,Q,F) O, TYPE(N,H,W,C) I) -> (K) {
 TN = "def f(TYPE(K,M) A, TYPE(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }"
 
 
-def test_weights_have_chunks_of_terms_on_one_thread(compiled: Callable[..., Compiled]) -> None:
+def test_weights_have_chunks_of_terms(compiled: Callable[..., Compiled]) -> None:
+    """Those of a thread are inside its share of results."""
     source, shapes = TN.replace("TYPE", "float"), ((12544, 256), (12544, 64))
-    assert "chunks of" in " ".join(compiled(source, *shapes, threads=1).plan.kernels[-1].why)
-    for threads, rows in ((8, 12544), (1, 128)):
-        plan = compiled(source, (rows, 256), (rows, 64), threads=threads).plan
-        assert "chunks of" not in " ".join(plan.kernels[-1].why)
+    for threads in (1, 8):
+        kernel = compiled(source, *shapes, threads=threads).plan.kernels[-1]
+        assert "chunks of" in " ".join(kernel.why)
+        loops = [(loop.name.split(".")[1], loop.kind.value) for loop in loops_of(kernel.tree)]
+        assert loops[threads > 1] == ("k", "serial")
+        assert [kind for _, kind in loops].count("parallel") == (threads > 1)
+    plan = compiled(source, (128, 256), (128, 64), threads=1).plan
+    assert "chunks of" not in " ".join(plan.kernels[-1].why)
 
 
-@pytest.mark.slow_but("float")
+def test_shares_of_threads() -> None:
+    def read(shares: Shares) -> int:  # of dimension 0 little, of 1 much
+        return 10 * (0 in shares) + 100 * (1 in shares)
+
+    assert choose_shares({0: 8, 1: 8}, 4, read) == {0: 2}
+    assert choose_shares({0: 8, 1: 3}, 3, read) == {1: 1}  # 8 tiles along 0 would be 3, 3 and 2
+    assert choose_shares({0: 2, 1: 3}, 6, read) == {0: 1, 1: 1}
+    assert choose_shares({0: 1, 1: 1}, 6, read) == {}
+
+
+@pytest.mark.slow_but("float-1", "float-3")
+@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("dtype", ["float", "double", "int32", "half"])
-def test_results_of_chunks(dtype: str, check_all: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_chunks(
+    dtype: str, threads: int, check_all: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Chunks that divide the terms and others, of one index and of two."""
     monkeypatch.setattr(cpu_tile, "_cache_bytes", lambda _: 20_000)
     monkeypatch.setattr("tcdsl.strategies.tile_traffic.LEAST_TERMS", 1)
     monkeypatch.setattr("tcdsl.strategies.tile_traffic.WORTH", 1e9)
+    monkeypatch.setattr(cpu_tile, "_is_in_threads", lambda _: threads > 1)
     products = [
         [(300, 17), (300, 33)], [(257, 40), (257, 64)], [(1, 40), (1, 64)], [(0, 4), (0, 5)],
         [(640, 1), (640, 40)],
@@ -98,4 +118,6 @@ def test_results_of_chunks(dtype: str, check_all: Any, monkeypatch: pytest.Monke
         [(1, 1, 1, 5), (1, 2, 2, 3)], [(5, 16, 4, 16), (5, 17, 5, 40)],
     ]  # fmt: skip
     cases = [(TN, s) for s in products] + [(WEIGHTS, s) for s in images]
-    check_all([(source.replace("TYPE", dtype), s) for source, s in cases], threads=1)
+    if threads > 1:  # shares of rows that tiles do not divide, of taps, and none
+        cases = [(TN, products[1]), (WEIGHTS, images[1]), (TN, products[3])]
+    check_all([(source.replace("TYPE", dtype), s) for source, s in cases], threads=threads)

@@ -20,8 +20,14 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import Partial
 from tcdsl.schedule.nesting import Piece
-from tcdsl.strategies.contraction import Tile, choose_tile, find_contraction
+from tcdsl.strategies.contraction import (
+    Tile,
+    choose_tile,
+    find_contraction,
+    sums_gathered_rows,
+)
 from tcdsl.strategies.problem import Problem, own_analysis
+from tcdsl.strategies.result_shares import Shares, choose_shares
 from tcdsl.strategies.schedule import OuterLoop, Schedule
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.tile_traffic import Surroundings
@@ -114,24 +120,51 @@ def schedule(problem: Problem, config: CpuTileConfig) -> Schedule:
 def _chunks(problem: Problem, tile: Tile) -> tuple[tuple[str, int], ...]:
     """Return the chunks of terms whose operands stay in the second-level cache, if all do not.
 
-    Gradients of weights have few results, and sums over all images.  Only on one thread: several
-    have tiles each, around which there would be no loop left for the chunks.
+    Gradients of weights have few results, and sums over all images.  Each of several threads has
+    a share of the results, and goes through all chunks.
     """
     lead = _lead(problem)
     shape, scop = problem.shapes[lead], problem.scop
     reduction = shape.statement.reduction
     assert reduction is not None, "find_contraction"
-    is_alone = problem.cpu.threads == 1 and problem.group.members == (lead,)
+    is_alone = problem.group.members == (lead,)
     is_wider = scop.arrays[shape.statement.write.array].dtype != reduction.dtype
     if not is_alone or is_wider or shape.roles[tile.vector] is Role.REDUCED or shape.has_open:
         return ()
+    if _is_in_threads(problem) and sums_gathered_rows(shape):
+        return ()  # threads share the results of rows that data choose by their lengths
     around = _surroundings(problem, tile, ROWS_A_BLOCK)
     others = [
         d
         for d in shape.order
         if shape.roles[d] is Role.PARALLEL and d not in tile.rows and d != tile.vector
     ]
-    return around.chunks(others, _cache_bytes(problem))
+    values = _shares(problem, tile) if _is_in_threads(problem) else {}
+    return around.chunks(others, _cache_bytes(problem), values)
+
+
+def _is_in_threads(problem: Problem) -> bool:
+    """Return whether the contraction is worth several threads."""
+    return problem.cpu.threads > 1 and problem.shapes[_lead(problem)].instances >= 1 << 16
+
+
+def _shares(problem: Problem, tile: Tile) -> dict[int, int]:
+    """Return how many values of the dimensions that threads share each of them has."""
+    shape = problem.shapes[_lead(problem)]
+    sizes = {tile.vector: tile.lanes, **tile.rows}
+    counts = {
+        d: -(-extent // sizes.get(d, 1))
+        for d, extent in enumerate(shape.extents)
+        if shape.roles[d] is Role.PARALLEL
+    }
+    around = _surroundings(problem, tile, ROWS_A_BLOCK)
+
+    def values_of(shares: Shares) -> dict[int, int]:
+        return {d: n * sizes.get(d, 1) for d, n in shares.items()}
+
+    return values_of(
+        choose_shares(counts, problem.cpu.threads, lambda one: around.bytes_of(values_of(one)))
+    )
 
 
 def _surroundings(problem: Problem, tile: Tile, block_rows: int) -> Surroundings:
@@ -167,12 +200,15 @@ class _Scheduler:
         self.block_rows = config.block_rows
         self.chunks = {names.index(name): size for name, size in config.chunks}
         self.axes = {axis[lead]: axis for axis in problem.parallel}
+        self.in_threads = _is_in_threads(problem)
 
     def schedule(self) -> Schedule:
         tile = self.tile
         is_dot = self.shape.roles[tile.vector] is Role.REDUCED
         tiles = dict(tile.rows) | ({} if is_dot else {tile.vector: tile.lanes})
-        outer = [*self._around_chunks(), *self._outer(tiles)]
+        outer = self._outer(tiles)
+        if self.chunks:
+            outer = self._shared(tiles) if self.in_threads else [*self._around_chunks(), *outer]
         remaining = {name: self._remaining(name, tiles) for name in self.group.members}
         remaining[self.lead] = self._lead_remaining(is_dot)
         statement = self.shape.statement
@@ -221,6 +257,19 @@ class _Scheduler:
             loops.append(OuterLoop({self.lead: piece}, LoopKind.SERIAL, limit))
         return loops
 
+    def _shared(self, tiles: Mapping[int, int]) -> list[OuterLoop]:
+        """Return the loops around the tile: threads' shares of results, chunks, a share's tiles."""
+        dims = [d for d in self.shape.order if d in self.axes]
+        dims.sort(key=lambda d: (d in self.tile.rows, d in tiles))  # rows innermost
+        values = _shares(self.problem, self.tile)
+        threads = [self._loop(d, n, 0, LoopKind.PARALLEL) for d, n in values.items()]
+        inside = [
+            self._loop(d, tiles.get(d, 1), values.get(d, 0), LoopKind.SERIAL)
+            for d in dims
+            if values.get(d, self.shape.extents[d]) > tiles.get(d, 1)
+        ]
+        return [*threads, *self._around_chunks(), *inside]
+
     def _outer(self, tiles: Mapping[int, int]) -> list[OuterLoop]:
         """Return the loops around the tile: other dimensions, blocks of rows, then the tiles."""
         others = [
@@ -263,7 +312,7 @@ class _Scheduler:
 
     def _in_threads(self, loops: list[OuterLoop]) -> list[OuterLoop]:
         """Return *loops*, serial where threads bring nothing."""
-        if self.cpu.threads > 1 and self.shape.instances >= 1 << 16:
+        if self.in_threads:
             return loops
         return [OuterLoop(loop.pieces, LoopKind.SERIAL, loop.limit) for loop in loops]
 
@@ -276,7 +325,8 @@ class _Scheduler:
 
     def _loop(self, dim: int, tile: int, inside: int, kind: LoopKind) -> OuterLoop:
         """Return the loop over the tiles of *dim*, within blocks of *inside* if that is not 0."""
-        shift = min(self.shapes[n].lower[d] for n, d in self.axes[dim].items()) if tile > 1 else 0
+        is_tiled = tile > 1 or inside > 1
+        shift = min(self.shapes[n].lower[d] for n, d in self.axes[dim].items()) if is_tiled else 0
         pieces = {}
         for name, d in self.axes[dim].items():
             extent = self.shapes[name].lower[d] - shift + self.shapes[name].extents[d]
