@@ -19,6 +19,7 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.nests import Moves, Touched
 from tcdsl.costmodel.register_tiles import registers_of, steps_of_box
 from tcdsl.lang.comprehension import Binary, Call, Cast, Expr, Select, Unary, walk
+from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
@@ -330,7 +331,8 @@ def _arithmetic(problem: Problem, name: str) -> tuple[Unit, float, int]:
     """Return the unit of *name*, the operations of an instance, and a vector's lanes."""
     shape = problem.shapes[name]
     statement = shape.statement
-    size = max(_element_bytes(problem, name))
+    # A check that subscripts are there accesses nothing.
+    size = max(_element_bytes(problem, name), default=INT32.size_bytes)
     if statement.reduction is not None:
         size = max(size, statement.reduction.dtype.size_bytes)
     is_double = size == 8 and problem.scop.arrays[statement.write.array].dtype.is_float

@@ -74,7 +74,10 @@ LATER = """def f(float(I) x) -> (s, t) {
     t +=! y(i) where i in I-9:I
 }"""
 FOUR = LATER.replace("I-9:I", "0:4")
+NEAREST = "def f(float(N) x) -> (y) { y(i) = x(int32(floor(i * 0.4))) where i in 0:N }"
 ON_A_CPU = {
+    # The check that x has them accesses nothing, and the estimate took the widest of its accesses.
+    "subscripts to be checked": (NEAREST, [[(7,)], [(90,)]]),
     # Sums of float32 had 64 lanes, of float64 32, and shared a vector loop of 64.
     "sums of two types": (WIDER, [[(128,), (128,)], [(1000,), (1000,)], [(9,), (9,)]]),
     # So did those of 100,000 and of 50,000 numbers, in chunks of the same length.
