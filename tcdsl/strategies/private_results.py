@@ -331,8 +331,7 @@ class _Digits:
         several = (s for s in left_over if self._left(s) >= SEVERAL)
         share = next(several, max(left_over, key=self._left, default=None))
         if share is None:
-            first = self._shares[0]
-            return Piece(Coordinate(first.dim, first.low, self._used[first.dim]), 1, *shared)
+            return Piece(self._digit(self._shares[0], 0), 1, *shared)
         left = self._left(share)
         digit = self._digit(share, width if left > width else 0)
         self._used[share.dim] *= width

@@ -98,7 +98,15 @@ TWO_SUMS = """def f(bfloat16(I, J, K) x) -> (t2) {
     t7(k, j) +=! t6(i, j, k)
     t8(i, k, j) = t6(i, j, k) / t7(k, j)
 }"""
+SPREAD = """def f(float(N,H,F) a, float(R,F) b) -> (t) {
+    t(n,h + 2*r) +=! a(n,h,f) * b(r,f)
+}"""
 CASES = {
+    # Threads with nothing left of a block's copy were to share all values that blocks have of n.
+    "a copy with fewer elements than threads": (
+        SPREAD, [((3, 2, 33), "float32"), ((2, 33), "float32")],
+        [[(3, 2, 33), (2, 33)], [(5, 2, 40), (3, 40)]],
+    ),
     # Flattening put the merged index first on the left, the merged dimension last in the target.
     "merged axes": (MERGED, [((17, 8, 17, 31), "float32")], [[(3, 2, 3, 5)], [(5, 1, 4, 2)]]),
     "kept sums of merged axes": (
