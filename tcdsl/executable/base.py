@@ -14,7 +14,7 @@ from tcdsl.errors import warn
 from tcdsl.lang.size_class import Bounds
 from tcdsl.lang.types.head import Extents, Head
 from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
-from tcdsl.runtime.arrays import NUMPY, ArraySpec, NDArray, as_numpy, overlaps
+from tcdsl.runtime.arrays import NUMPY, ArraySpec, NDArray, as_numpy, is_plain_array, overlaps
 from tcdsl.runtime.documented import Documented
 from tcdsl.runtime.files import path_of, write_file
 from tcdsl.runtime.fitting import Fitting, layout_of
@@ -292,10 +292,10 @@ class Executable(metaclass=Documented):
 
         That is nearly always so, and the closer look of :meth:`_run_into` takes 4 us.
         """
-        if not self._is_single_array or self._updated or type(out) is not np.ndarray:
+        if not self._is_single_array or self._updated or not is_plain_array(out):
             return False
         _, shape, dtype = self.results.outputs[0]
-        if out.shape != shape or out.dtype != dtype.numpy or not out.flags.carray:
+        if out.shape != shape or out.dtype != dtype.numpy:
             return False
         return all(type(x) is np.ndarray and not np.may_share_memory(x, out) for x in inputs)
 

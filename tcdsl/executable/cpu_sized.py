@@ -22,7 +22,7 @@ from tcdsl.lang.size_class import SizeClass
 from tcdsl.lang.types.dtypes import DType
 from tcdsl.lang.types.head import MAX_OPEN
 from tcdsl.runtime.arguments import allocate, as_input
-from tcdsl.runtime.arrays import ArraySpec, row_major
+from tcdsl.runtime.arrays import ArraySpec, is_plain_array, row_major
 from tcdsl.runtime.cpu_call import Maker, is_plain_tensor, maker_of
 from tcdsl.runtime.host_products import require_multiplied
 from tcdsl.runtime.launch import Fault, FaultRecord
@@ -122,7 +122,7 @@ class CpuSizedCalls:
 
     def _may_write(self, out: Any, extents: Shapes, args: Sequence[Any]) -> bool:
         """Return whether the code may write *out*: one plain array, apart from all of *args*."""
-        is_plain = is_plain_tensor if self._is_torch else _is_plain_array
+        is_plain = is_plain_tensor if self._is_torch else is_plain_array
         if self._updated or len(extents) != 1 or not is_plain(out):
             return False
         if out.shape != extents[0] or out.dtype != self._stored[0]:
@@ -166,10 +166,6 @@ def why_not_sized(code: "CpuExecutable", args: Sequence[Any], *, is_warm: bool) 
 def _own_type(dtype: DType, is_torch: bool) -> Any:
     """Return *dtype* as the arrays' library knows it."""
     return getattr(sys.modules["torch"], dtype.library_name) if is_torch else dtype.numpy
-
-
-def _is_plain_array(x: Any) -> bool:
-    return type(x) is np.ndarray and x.flags.carray
 
 
 def _tensor_addresses(tensors: Sequence[Any]) -> list[int]:

@@ -126,6 +126,11 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
+def is_plain_array(x: Any) -> bool:
+    """Return whether *x* is an array of NumPy, dense, aligned and writable."""
+    return type(x) is np.ndarray and x.flags.carray
+
+
 def spec(shape: int | Sequence[int], dtype: Any) -> ArraySpec:
     """Return a placeholder for a dense array of *shape*, to compile for without data.
 

@@ -9,13 +9,11 @@ delivered   the caller's own objects, or new arrays of the caller's library
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tcdsl.errors import BAD_OUT, OUT_REQUIRED, TCError
 from tcdsl.lang.syntax.spelling import did_you_mean
 from tcdsl.lang.types.head import Extents, Head
 from tcdsl.runtime.arguments import allocate, as_output, deliver
-from tcdsl.runtime.arrays import NUMPY, PYTHON, NDArray, overlaps
+from tcdsl.runtime.arrays import NUMPY, PYTHON, NDArray, is_plain_array, overlaps
 
 _SHARING = (NUMPY, PYTHON, "torch")  # libraries whose arrays share the memory they are made from
 
@@ -67,12 +65,8 @@ class Results:
         """Return a view of *out*, after checking that it may be written."""
         name, shape, dtype = self.outputs[position]
         # What is nearly always given, without the 4 us that a closer look takes.
-        if (
-            type(out) is np.ndarray
-            and out.shape == shape
-            and out.dtype == self._stored[position]
-            and out.flags.carray
-        ):
+        is_plain = is_plain_array(out)
+        if is_plain and out.shape == shape and out.dtype == self._stored[position]:
             return out
         return as_output(out, dtype, shape, f"out {name!r}")
 
