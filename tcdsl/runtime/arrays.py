@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -126,7 +126,7 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def is_plain_array(x: Any) -> bool:
+def is_plain_array(x: Any) -> TypeGuard[NDArray]:
     """Return whether *x* is an array of NumPy, dense, aligned and writable."""
     return type(x) is np.ndarray and x.flags.carray
 

@@ -65,8 +65,8 @@ class Results:
         """Return a view of *out*, after checking that it may be written."""
         name, shape, dtype = self.outputs[position]
         # What is nearly always given, without the 4 us that a closer look takes.
-        is_plain = is_plain_array(out)
-        if is_plain and out.shape == shape and out.dtype == self._stored[position]:
+        stored = self._stored[position]
+        if is_plain_array(out) and out.shape == shape and out.dtype == stored:
             return out
         return as_output(out, dtype, shape, f"out {name!r}")
 
