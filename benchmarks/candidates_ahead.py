@@ -86,7 +86,8 @@ class Weighed:
 def jobs(target: str, only: Sequence[str] = ()) -> list[Job]:
     """Return programs, in an order of which every beginning is a sample; all that match *only*.
 
-    What is asked for may be of a size that a table of ``tcdsl bench`` has beside the library's.
+    What is asked for may be of any type, and of a size that a table of ``tcdsl bench`` has beside
+    the library's.
     """
     found = []
     for case in library.cases():
@@ -95,7 +96,7 @@ def jobs(target: str, only: Sequence[str] = ()) -> list[Job]:
         elif case.family not in FAMILIES:
             continue
         sizes = case.cpu_sizes if target == "cpu" else case.sizes
-        for dtype in [name for name in DTYPES if name in case.dtypes]:
+        for dtype in [name for name in case.dtypes if only or name in DTYPES]:
             found += [Job(case.name, dtype, tuple(s.items()), target) for s in sizes]
     if only:
         return [job for job in found if any(fnmatchcase(job.label, one) for one in only)]

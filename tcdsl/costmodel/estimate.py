@@ -39,7 +39,9 @@ D_compute are then one station, as long as the longer of them; the chain says ho
 do not end at once.  Blocks that begin together come to their folds and barriers together, and the
 chip moves nothing meanwhile.  Where all blocks run at once, what they store waits for a chain, and
 for a share of it where others follow; where multiprocessors have one block at a time, what is
-loaded waits for all chains.  The kernel begins with a launch and ends with what only its last block
+loaded waits for all chains.  Where they have several, it waits for the fences and atomics of all
+blocks but the last ones: a fence waits for what its multiprocessor loads and stores, and empties the
+first-level cache.  The kernel begins with a launch and ends with what only its last block
 does.
 
 Sources: M. Reiser, S. S. Lavenberg, Mean-value analysis of closed multichain queuing networks, JACM
@@ -156,6 +158,8 @@ def _of_blocks(work: Work, chip: Chip) -> tuple[float, dict[str, float]]:
     # ... and where there is one after another, so does what the next one loads.
     chains = stored * resident / blocks + (blocks - 1 if resident == 1 else 0)
     idle = chains * chain_seconds(work.chain, chip)
+    if resident > 1:
+        idle += (blocks - resident) * work.chain.atomics * chip.atomic_s
     whole = max(of_chip.values()) + idle
     return _together(busiest, whole, SHARP) * (1 + TAIL * resident / blocks), terms
 

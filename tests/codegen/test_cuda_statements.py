@@ -86,7 +86,9 @@ def as_written(monkeypatch: pytest.MonkeyPatch) -> None:
         ("bfloat16", "argmax=!", "x(i,j)", ""),
         ("bfloat16", "+=!", "x(i,j)", ""),
         ("float", "max=!", "x(i,j)", ""),
-        ("int8", "max=!", "x(i,j)", ""),
+        ("int8", "max=!", "x(i,j)", "tc_vmax_i8"),
+        ("uint8", "min=!", "x(i,j)", "tc_vmin_u8"),
+        ("int8", "min=!", "-x(i,j)", ""),
     ],
 )
 @pytest.mark.usefixtures("as_written")

@@ -4,7 +4,7 @@ from tcdsl.codegen.ast.build import mentions
 from tcdsl.codegen.c.expressions import suffix
 from tcdsl.codegen.cuda.statements import OPERATORS, CudaStatementPrinter
 from tcdsl.lang.comprehension import Cast, Expr, Load, Operator, indices_in
-from tcdsl.lang.types.dtypes import FLOAT32
+from tcdsl.lang.types.dtypes import FLOAT32, INT8, UINT8, DType
 from tcdsl.poly.scop import Kind
 from tcdsl.schedule.placement import is_private
 
@@ -66,28 +66,34 @@ def copied_vector(printer: CudaStatementPrinter) -> str:
 def fold_of_lanes(printer: CudaStatementPrinter) -> str:
     """Return the function of a vector that takes all lanes of this at once, "" if there is none.
 
-    Of half types the largest and the smallest value: two lanes are compared at once, and the
-    accumulator of float32 takes one value, which it would have taken in any order.
+    Of half types and bytes the largest and the smallest value: two lanes are compared at once, and
+    the accumulator takes one value, which it would have taken in any order.
     """
     statement, vectors = printer.statement, printer.vectors
     value, reduction = _uncast(statement.value), statement.reduction
     if statement.kind is not Kind.UPDATE or reduction is None or vectors is None:
         return ""
-    if reduction.operator not in (Operator.MAX, Operator.MIN) or reduction.dtype != FLOAT32:
+    if reduction.operator not in (Operator.MAX, Operator.MIN):
         return ""
     if statement.conditions or statement.companion is not None or statement.is_atomic:
         return ""
-    if not isinstance(value, Load) or not value.dtype.is_half or len(statement.reads) != 1:
+    if not isinstance(value, Load) or len(statement.reads) != 1:
         return ""
-    if (
-        set(vectors.names) != {len(statement.writes)}
-        or vectors.width % 2
-        or vectors.where is not None
-    ):
+    together = _compared_at_once(value.dtype, reduction.dtype)
+    if not together or vectors.width % together or vectors.where is not None:
+        return ""
+    if set(vectors.names) != {len(statement.writes)}:
         return ""
     if mentions(printer.element(statement.write), vectors.variable):
         return ""
     return f"tc_v{OPERATORS[reduction.operator]}_{suffix(value.dtype)}"
+
+
+def _compared_at_once(loaded: DType, accumulated: DType) -> int:
+    """Return of how many neighbours a register has the extreme at once, 0 if it has not."""
+    if loaded.is_half:
+        return 2 if accumulated == FLOAT32 else 0
+    return 4 if loaded in (INT8, UINT8) and accumulated == loaded else 0
 
 
 def _uncast(expr: Expr | None) -> Expr | None:

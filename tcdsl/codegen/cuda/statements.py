@@ -254,6 +254,30 @@ class CudaStatementPrinter(StatementPrinter):
         function, *operands = operation
         return call(function, *map(self.expressions.value, operands))
 
+    def _new_value(self, value: Expr) -> Code:
+        reduction = self.statement.reduction
+        if reduction is None or not self._is_extreme_of_loads(value):
+            return super()._new_value(value)
+        accumulator = self._accumulator(self.statement.write, reduction.dtype)
+        name = f"tc_{OPERATORS[reduction.operator]}_loaded_{suffix(reduction.dtype)}"
+        return call(name, accumulator, self.expressions.value(value))
+
+    def _is_extreme_of_loads(self, value: Expr) -> bool:
+        """Return whether integers are compared that memory has: none is negated in a register.
+
+        The accumulator has the extreme of others, which began with a number.
+        """
+        statement, reduction = self.statement, self.statement.reduction
+        if reduction is None or not reduction.dtype.is_integer or not isinstance(value, Load):
+            return False
+        if reduction.operator not in (Operator.MIN, Operator.MAX):
+            return False
+        placements, array = self.context.placements, statement.write.array
+        if is_private(value.tensor, placements) or not is_private(array, placements):
+            return False
+        writers = [s for s in self.scop.users[array] if any(w.array == array for w in s.writes)]
+        return all(s is statement or s.kind is Kind.INIT for s in writers)
+
     def _atomic(self) -> list[Node]:
         """Return the update of an element that other threads may be updating."""
         statement = self.statement

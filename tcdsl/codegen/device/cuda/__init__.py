@@ -8,7 +8,8 @@
                                         tc_vload_some, tc_vload_some_once, tc_vstore_some,
                                         tc_vload_if, tc_vload_if_once, tc_or_zero, tc_select,
                                         tc_vload_quad, tc_vstore_quad, tc_vstore_twin
-    pairs                               tc_vmax_f16, tc_vmin_f16, tc_vmax_bf16, tc_vmin_bf16
+    pairs                               tc_vmax_f16, tc_vmin_f16, tc_vmax_bf16, tc_vmin_i8, ...
+                                        tc_max_loaded_i8, ...
                                         tc_add_f16, tc_sub_f16, tc_mul_f16, tc_add_bf16, ...
     operators                           tc_op_<op>_<type>, tc_better_<op>_<type>
     compensated                         tc_c32, tc_c64, tc_plus_c32, tc_op_add_c32, ...
@@ -154,7 +155,9 @@ def _functions() -> dict[str, str]:
     vector = dict.fromkeys(
         ["tc_vec", "tc_select", "tc_or_zero", *(f"tc_v{way}" for way in ways)], "vector"
     )
-    pairs_at_once = [f"tc_v{op}_{half}" for op in ("max", "min") for half in HALVES]
+    extremes = ("max", "min")
+    pairs_at_once = [f"tc_v{op}_{t}" for op in extremes for t in (*HALVES, "i8", "u8")]
+    pairs_at_once += [f"tc_{op}_loaded_{t}" for op in extremes for t in INTEGERS]
     pairs_at_once += [f"tc_{op}_{half}" for op in ("add", "sub", "mul") for half in HALVES]
     operators = [f"tc_op_{op}_{t}" for t in _COMBINED for op in OPERATORS[t]]
     operators += [f"tc_better_{op}_{t}" for t in _COMBINED for op in ("min", "max")]

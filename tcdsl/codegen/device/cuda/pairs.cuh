@@ -1,4 +1,5 @@
-/* tcdsl device library for CUDA, part "pairs": what two halves of a register do at once.
+/* tcdsl device library for CUDA, part "pairs": what two halves of a register do at once, and plain
+ * extremes.
  *
  * The largest or smallest lane of a vector of float16 or bfloat16; NaN if there is one.  Four
  * instructions and one that swaps the last two for eight lanes, where eight conversions to float32
@@ -43,6 +44,68 @@ TC_VFOLD_SOME(max, f16, 0xfc00)
 TC_VFOLD_SOME(min, f16, 0x7c00)
 TC_VFOLD_SOME(max, bf16, 0xff80)
 TC_VFOLD_SOME(min, bf16, 0x7f80)
+
+/* Extremes of integers that memory has: what tc_max and tc_min guard against (part "core") cannot
+ * be in them, and costs half of the instructions for narrow ones. */
+#define TC_LOADED(t, T)                                                                            \
+  TC_FN T tc_min_loaded_##t(T a, T b) { return b < a ? b : a; }                                    \
+  TC_FN T tc_max_loaded_##t(T a, T b) { return b > a ? b : a; }
+TC_LOADED(i8, int8_t)
+TC_LOADED(i16, int16_t)
+TC_LOADED(i32, int32_t)
+TC_LOADED(i64, int64_t)
+TC_LOADED(u8, uint8_t)
+TC_LOADED(u16, uint16_t)
+TC_LOADED(u32, uint32_t)
+TC_LOADED(u64, uint64_t)
+
+/* The largest or smallest of a vector's bytes.  Two bytes are compared as one number of 16 bits,
+ * whose upper byte alone decides, but where it is the same in both: w has every other byte of four
+ * there, w << 8 the others.  Three instructions for four bytes, where each by itself takes three. */
+#if __CUDA_ARCH__ >= 900
+#define TC_PAIR_EXTREME(name, T, instruction, sign)                                                \
+  TC_FN uint32_t name(uint32_t a, uint32_t b)                                                      \
+  {                                                                                                \
+    uint32_t best;                                                                                 \
+    asm(instruction " %0, %1, %2;" : "=r"(best) : "r"(a), "r"(b));                                 \
+    return best;                                                                                   \
+  }
+#else
+#define TC_PAIR_EXTREME(name, T, instruction, sign)                                                \
+  TC_FN uint32_t name(uint32_t a, uint32_t b)                                                      \
+  {                                                                                                \
+    const T a0 = (T)a, a1 = (T)(a >> 16), b0 = (T)b, b1 = (T)(b >> 16);                            \
+    const uint16_t low = (uint16_t)(b0 sign a0 ? b0 : a0);                                         \
+    return (uint32_t)(uint16_t)(b1 sign a1 ? b1 : a1) << 16 | low;                                 \
+  }
+#endif
+TC_PAIR_EXTREME(tc_max2_i16, int16_t, "max.s16x2", >)
+TC_PAIR_EXTREME(tc_min2_i16, int16_t, "min.s16x2", <)
+TC_PAIR_EXTREME(tc_max2_u16, uint16_t, "max.u16x2", >)
+TC_PAIR_EXTREME(tc_min2_u16, uint16_t, "min.u16x2", <)
+
+#define TC_VFOLD_BYTES(op, t, T, pair, IDENTITY)                                                   \
+  template <int N> TC_FN T tc_v##op##_##t(tc_vec<T, N> v)                                          \
+  {                                                                                                \
+    static_assert(N % 4 == 0, "words");                                                            \
+    const uint32_t *words = reinterpret_cast<const uint32_t *>(&v);                                \
+    uint32_t upper = words[0], lower = words[0] << 8;                                              \
+    for (int l = 1; l < N / 4; l++) {                                                              \
+      upper = pair(upper, words[l]);                                                               \
+      lower = pair(lower, words[l] << 8);                                                          \
+    }                                                                                              \
+    const uint32_t best = pair(upper, lower);                                                      \
+    return (T)(pair(best, best << 16) >> 24);                                                      \
+  }                                                                                                \
+  template <int N> TC_FN T tc_v##op##_##t(tc_vec<T, N> v, int first, int last)                     \
+  {                                                                                                \
+    for (int l = 0; l < N; l++) v[l] = l >= first && l <= last ? v[l] : (T)IDENTITY;               \
+    return tc_v##op##_##t(v);                                                                      \
+  }
+TC_VFOLD_BYTES(max, i8, int8_t, tc_max2_i16, -128)
+TC_VFOLD_BYTES(min, i8, int8_t, tc_min2_i16, 127)
+TC_VFOLD_BYTES(max, u8, uint8_t, tc_max2_u16, 0)
+TC_VFOLD_BYTES(min, u8, uint8_t, tc_min2_u16, 255)
 
 /* What a sum, difference or product of two numbers rounds to: once, or by way of float32, which is
  * the same.  Of neighbours, ptxas makes one instruction of two of these. */
