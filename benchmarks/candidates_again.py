@@ -2,9 +2,9 @@
 
 A line's program is planned again for its chip, without one for a thread of a CPU, and its
 candidates are found by their configuration; those that no space has any longer are left out. The
-default is then what the compiler would take of those that were measured, as
-``strategies/catalogue.fastest`` does: the first in its order of those whose predictions are alike,
-or the first of all where that is in a space of the likeliest. Spaces change, so that what it takes
+default is then what the compiler takes, or of those that were measured what it would: the first in
+its order of those whose predictions are alike, or the first of all where that is in a space of the
+likeliest. Spaces change, so that what it takes
 of all candidates may not have been measured; the summary has a line without these kernels.
 """
 
@@ -64,7 +64,7 @@ def again(lines: Iterable[Line]) -> Iterator[Line]:
         )
         if candidates:
             chosen = {key for key, c in known.items() if c["is_chosen"]}
-            own = [] if line.chip else [c for c in candidates if _key(c) in chosen]
+            own = [c for c in candidates if _key(c) in chosen]
             taken = own[0] if own else _taken(candidates, list(known))
             yield replace(
                 line, candidates=candidates, default_us=taken["measured_us"],

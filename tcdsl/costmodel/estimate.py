@@ -64,6 +64,7 @@ from tcdsl.records import dataclass
 
 # Fitted to measured candidates (benchmarks/candidates.py, an H200).
 TAIL = 0.05  # of a kernel whose blocks all run at once; less, the more there are one after another
+MOST_TAIL_S = 5e-6  # of a long one: blocks that run for long end no later
 STORED = 2.0  # stores that wait for chains in full: half as many bytes as loads, or more
 OVERLAP = 3  # the power of the norm of a block's rounds of loads, and of its bytes
 ROUNDED = 1e-9  # what two orders of the same operations may differ by
@@ -161,7 +162,8 @@ def _of_blocks(work: Work, chip: Chip) -> tuple[float, dict[str, float]]:
     if resident > 1:
         idle += (blocks - resident) * work.chain.atomics * chip.atomic_s
     whole = max(of_chip.values()) + idle
-    return _together(busiest, whole, SHARP) * (1 + TAIL * resident / blocks), terms
+    body = _together(busiest, whole, SHARP)
+    return body + min(TAIL * body, MOST_TAIL_S) * resident / blocks, terms
 
 
 def _together(one: float, other: float, power: float) -> float:

@@ -59,6 +59,7 @@ RECOMPUTED_FUNCTIONS = 1  # ... of them functions
 
 # --- products ----------------------------------------------------------------------------
 
+BUSY_THREADS = 768  # of a multiprocessor that hides latencies as well as the estimate believes
 BRIEF_TILE_SECONDS = 6.5e-6  # predicted: most of them are latencies
 BRIEF_CHAIN_SECONDS = 10e-6  # the same, of a chain of several products
 SPEEDUP_OVER_BRIEF_TILES = 2.3  # predicted, of what takes their place

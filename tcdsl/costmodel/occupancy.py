@@ -60,6 +60,12 @@ def usable(work: Work, chip: Chip) -> int:
     return max(1, int(chip.multiprocessors * share))
 
 
+def threads_at_once(work: Work, chip: Chip) -> int:
+    """Return the threads of *work* that the busiest multiprocessor has at once."""
+    blocks = ceil(work.blocks / min(work.blocks, usable(work, chip)))
+    return min(blocks, resident_blocks(work, chip)) * work.threads
+
+
 def hidden(work: Work, chip: Chip, resident: int) -> float:
     """Return the part of the pipelines' latency that other warps and instructions hide."""
     each = resident * warps_of(work, chip) / chip.schedulers_per_multiprocessor

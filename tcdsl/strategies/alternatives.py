@@ -9,6 +9,8 @@ from math import inf
 from typing import Any
 
 from tcdsl.costmodel.estimate import estimate
+from tcdsl.costmodel.gpu_thresholds import BUSY_THREADS
+from tcdsl.costmodel.occupancy import threads_at_once
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.template import Template
@@ -34,7 +36,9 @@ def least_of(
 ) -> tuple[int, float] | None:
     """Return the number of the first of *schedules* that takes about the least time, and that time.
 
-    The one with the least lower bound comes first: it rules out most of the others.
+    The one with the least lower bound comes first: it rules out most of the others.  Of those that
+    take about as long, one that keeps a multiprocessor busy is preferred to the first: of fewer
+    threads the estimate believes too readily that they hide latencies.
 
     :arg alike: what times may differ by, and are the same.
     :arg most: seconds; None is returned if bounds rule out all that take less.
@@ -49,4 +53,8 @@ def least_of(
         found[number] = estimate(whole, problem.gpu).seconds
         least = min(least, found[number])
     near = [number for number, seconds in found.items() if seconds <= alike * least]
-    return (min(near), found[min(near)]) if near else None
+    if not near:
+        return None
+    chip = problem.gpu
+    first = min(near, key=lambda n: (threads_at_once(works[n], chip) < BUSY_THREADS, n))
+    return first, found[first]

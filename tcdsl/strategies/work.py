@@ -367,8 +367,10 @@ def _kept_bytes(problem: Problem, schedule: Schedule, threads: float) -> float:
     if not kept:
         return 0.0
     each = problem.shapes[problem.lead].instances / (threads * _turns(schedule))
-    halves = all(problem.scop.arrays[a].dtype.is_half for a in kept)
-    return (HALF_BYTES if halves else 4.0) * each * max(1, live_arrays(problem, kept))
+    dtypes = [problem.scop.arrays[a].dtype for a in kept]
+    halves = all(dtype.is_half for dtype in dtypes)
+    value = HALF_BYTES if halves else float(max(REGISTER_BYTES, *(d.size_bytes for d in dtypes)))
+    return value * each * max(1, live_arrays(problem, kept))
 
 
 def _arguments(problem: Problem) -> set[str]:

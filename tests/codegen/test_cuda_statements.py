@@ -106,6 +106,26 @@ def test_lanes_of_half_types_are_compared_in_pairs(
     check_emulated([(source, [*((m,) for _ in shapes[1:]), (m, n)]) for m, n in sizes])
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("y(j) max=! x(i,j)", "tc_max_loaded_i32"),
+        ("y(j) min=! x(i,j) where i in 0:M", "tc_min_loaded_i32"),
+        ("y(j) max=! -x(i,j)", "tc_max_i32"),
+        ("t(i,j) = -x(i,j)  y(j) max=! t(i,j)", "tc_max_i32"),
+    ],
+)
+def test_extremes_of_what_memory_has_are_plain(
+    text: str, name: str, cuda_unit: MakeUnit, check_emulated: CheckAll
+) -> None:
+    """Where no operand may be negated the assembler's defect is no concern (core.cuh)."""
+    source = f"def f(int32(M,N) x) -> (y) {{ {text} }}"
+    made = cuda_unit(source, (5000, 256)).source.text
+    first, *_ = re.findall(r"tc_(?:max|min)(?:_loaded)?_i32", made)  # then parts, which are stored
+    assert first == name
+    check_emulated([(source, [shape]) for shape in ((300, 64), (7, 3))])
+
+
 def test_columns_are_compared_one_by_one(cuda_unit: MakeUnit) -> None:
     column = COLUMN.format(t="bfloat16", op="max=!")
     assert "tc_vmax" not in cuda_unit(column, (5000, 256)).source.text
