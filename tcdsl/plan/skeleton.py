@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
-from tcdsl.costmodel.machine import Cpu
+from tcdsl.costmodel.machine import Cpu, Machine
 from tcdsl.options import Options
 from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.loop_tree import Node, statements_of
@@ -120,7 +119,7 @@ class Loops:
 
 
 def statement_by_statement(
-    scop: Scop, options: Options, machine: Chip | Cpu, scheme: Scheme, shapes_of: ShapesOf
+    scop: Scop, options: Options, machine: Machine, scheme: Scheme, shapes_of: ShapesOf
 ) -> tuple[Scop, list[Queued]]:
     """Return the queue in which each statement is a kernel, as it was written."""
     scop = with_own_accumulators(scop)

@@ -11,10 +11,9 @@ from typing import Any
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
-from tcdsl.costmodel.cpu_work import CpuWork
 from tcdsl.costmodel.estimate import Estimate
-from tcdsl.costmodel.machine import Cpu
-from tcdsl.costmodel.work import Work
+from tcdsl.costmodel.machine import Machine
+from tcdsl.costmodel.work import AnyWork
 from tcdsl.records import dataclass
 from tcdsl.strategies.alternatives import least_of
 from tcdsl.strategies.estimated import estimated
@@ -91,7 +90,7 @@ LIKELIEST = (*LOOPS, PRIVATE, *TILES, *RAGGED, *LAST)  # of whose spaces the fir
 TEMPLATES: tuple[Template[Any], ...] = (*GPU_TEMPLATES, *LAST, *CPU_TEMPLATES)
 
 
-def templates_of(machine: Chip | Cpu) -> tuple[Template[Any], ...]:
+def templates_of(machine: Machine) -> tuple[Template[Any], ...]:
     """Return the templates that make kernels for *machine*."""
     return (*GPU_TEMPLATES, *LAST) if isinstance(machine, Chip) else CPU_TEMPLATES
 
@@ -112,7 +111,7 @@ class Candidate:
 
     choice: Choice
     schedule: Schedule
-    work: Work | CpuWork
+    work: AnyWork
     estimate: Estimate
 
 

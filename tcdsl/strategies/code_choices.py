@@ -16,7 +16,7 @@ from typing import Any
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP, Chip
-from tcdsl.costmodel.machine import Cpu
+from tcdsl.costmodel.machine import Machine
 from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.costmodel.registers import (
     FEW_REGISTERS,
@@ -143,7 +143,7 @@ def _thread_registers(schedule: Schedule, gpu: Chip) -> int:
     return MANY_REGISTERS if is_large and taken <= gpu.registers_per_multiprocessor else 0
 
 
-def code_data(code: Code, machine: Chip | Cpu) -> dict[str, Any]:
+def code_data(code: Code, machine: Machine) -> dict[str, Any]:
     """Return what *machine* has of *code* and is decided, as plain data."""
     own = [(key, value) for key, value in asdict(code).items() if value is not None]
     if not isinstance(machine, Chip):
