@@ -228,7 +228,7 @@ def _plain(names: tuple[str, ...]) -> list[Queued]:
 
 def _nest(scop: Scop, queue: list[Queued], options: Options, cpu: Cpu) -> Plan:
     """Open the loops of every queued kernel, and place the scratch arrays."""
-    kernels = Loops(scop, options, shapes_of).kernels(queue)
+    kernels = Loops(scop, shapes_of, LoopKind.VECTOR).kernels(queue)
     kernels = [replace(one, tree=with_whole_tiles(scop, one.tree)) for one in kernels]
     weighed = weighed_of(queue, kernels, options)
     placements = place(scop, [kernel.tree for kernel in kernels], requests_of(queue))

@@ -11,7 +11,7 @@
 A target has its own rewrites before, its own loops around, and its own memory: 3 and 7.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.machine import Cpu, Machine
 from tcdsl.options import Options
 from tcdsl.poly.dependences import Dependences, dependences_of
-from tcdsl.poly.loop_tree import Node, statements_of
+from tcdsl.poly.loop_tree import LoopKind, Node, statements_of
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.compensation import explained, with_compensation
 from tcdsl.rewrites.scop.rfactor import with_own_accumulators
@@ -65,11 +65,12 @@ class ShapesOf(Protocol):
 class Loops:
     """Opens the loops of a queue's kernels: all that depends on the scop after the rewrites."""
 
-    def __init__(self, scop: Scop, options: Options, shapes_of: ShapesOf) -> None:
+    def __init__(self, scop: Scop, shapes_of: ShapesOf, innermost: LoopKind) -> None:
+        """Open loops of *scop*; innermost ones that nothing orders are *innermost*."""
         self.scop = scop
-        self.options = options
         self.dependences = dependences_of(scop)
         self.shapes = shapes_of(scop, self.dependences)
+        self._innermost = innermost
         self._alignment = Alignment(self.dependences, affinities_of(scop))
 
     def kernels(self, queue: Sequence[Queued]) -> list[Kernel]:
@@ -89,10 +90,10 @@ class Loops:
         if kernel.tree is not None:
             return kernel.tree
         if kernel.tiled is not None:
-            return kernel.tiled.tree(Nester(self._alignment, self.shapes, {}, prefix=prefix))
+            return kernel.tiled.tree(self._nester({}, frozenset(), prefix))
         if kernel.bands is not None and queued.problem is not None:
             return self._by_isl(kernel, queued.problem.cpu, prefix)
-        nester = Nester(self._alignment, self.shapes, kernel.lanes, kernel.unrolled, prefix)
+        nester = self._nester(kernel.lanes, kernel.unrolled, prefix)
         if kernel.steps is None:
             tree = nested(self.scop, self._whole(kernel, nester), nester)
         else:
@@ -100,6 +101,11 @@ class Loops:
         for loop in reversed(kernel.outer):
             tree = nester.loop(loop.pieces, loop.kind, tree, loop.limit)
         return tree
+
+    def _nester(
+        self, lanes: Mapping[str, int], unrolled: frozenset[tuple[str, int]], prefix: str
+    ) -> Nester:
+        return Nester(self._alignment, self.shapes, lanes, unrolled, prefix, self._innermost)
 
     def _by_isl(self, schedule: Schedule, cpu: Cpu, prefix: str) -> Node:
         assert schedule.bands is not None

@@ -27,8 +27,7 @@ from tcdsl.costmodel.registers import (
 from tcdsl.costmodel.rows import BARRIER_BYTES, row_lengths
 from tcdsl.costmodel.work import Work
 from tcdsl.lang.comprehension import Call, walk
-from tcdsl.poly.loop_tree import LoopKind
-from tcdsl.schedule.mapping import RANK
+from tcdsl.poly.loop_tree import RANK, LoopKind
 from tcdsl.schedule.plan import CPU_CODE, Code
 from tcdsl.strategies.asked import misfit
 from tcdsl.strategies.problem import Problem, analysis

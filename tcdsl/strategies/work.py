@@ -25,10 +25,10 @@ from tcdsl.costmodel.registers import REGISTER_BYTES
 from tcdsl.costmodel.row_column import IN_TURNS
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.lang.comprehension import Select, walk
-from tcdsl.poly.loop_tree import LoopKind
+from tcdsl.poly.loop_tree import RANK, LoopKind, X
 from tcdsl.poly.scop import Kind, loads_of
 from tcdsl.records import dataclass
-from tcdsl.schedule.mapping import RANK, Dim3
+from tcdsl.schedule.mapping import Dim3
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.access_costs import looked_up
 from tcdsl.strategies.arithmetic import instructions_of, operations_of, register_blocks
@@ -295,7 +295,7 @@ def _padding(schedule: Schedule, problem: Problem) -> float:
         elif turns > 1:
             total *= turns * piece.width
         else:  # threads of a warp that has some of the values take part
-            is_short = piece.axis == 0 and piece.extent < piece.width
+            is_short = piece.axis == X and piece.extent < piece.width
             lanes = min(piece.width, WARP) if is_short else 1
             total *= ceil(piece.extent / lanes) * lanes
     return max(1.0, total / max(1, problem.shapes[problem.lead].instances))
