@@ -11,8 +11,9 @@
 A target has its own rewrites before, its own loops around, and its own memory: 3 and 7.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from tcdsl.costmodel.locality import Shape
@@ -70,8 +71,8 @@ class Loops:
         self.scop = scop
         self.dependences = dependences_of(scop)
         self.shapes = shapes_of(scop, self.dependences)
-        self._innermost = innermost
-        self._alignment = Alignment(self.dependences, affinities_of(scop))
+        alignment = Alignment(self.dependences, affinities_of(scop))
+        self._nester = partial(Nester, alignment, self.shapes, innermost=innermost)
 
     def kernels(self, queue: Sequence[Queued]) -> list[Kernel]:
         """Return the kernels of *queue*."""
@@ -90,7 +91,7 @@ class Loops:
         if kernel.tree is not None:
             return kernel.tree
         if kernel.tiled is not None:
-            return kernel.tiled.tree(self._nester({}, frozenset(), prefix))
+            return kernel.tiled.tree(self._nester({}, prefix=prefix))
         if kernel.bands is not None and queued.problem is not None:
             return self._by_isl(kernel, queued.problem.cpu, prefix)
         nester = self._nester(kernel.lanes, kernel.unrolled, prefix)
@@ -101,11 +102,6 @@ class Loops:
         for loop in reversed(kernel.outer):
             tree = nester.loop(loop.pieces, loop.kind, tree, loop.limit)
         return tree
-
-    def _nester(
-        self, lanes: Mapping[str, int], unrolled: frozenset[tuple[str, int]], prefix: str
-    ) -> Nester:
-        return Nester(self._alignment, self.shapes, lanes, unrolled, prefix, self._innermost)
 
     def _by_isl(self, schedule: Schedule, cpu: Cpu, prefix: str) -> Node:
         assert schedule.bands is not None

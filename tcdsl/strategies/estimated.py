@@ -11,6 +11,11 @@ from tcdsl.strategies.work import work_of
 
 def estimated(problem: Problem, schedule: Schedule) -> tuple[AnyWork, Estimate]:
     """Return what *schedule* costs, and how long that takes."""
-    of = work_of if isinstance(problem.machine, Chip) else cpu_work_of
-    work = of(problem, schedule)
+    count = work_of if isinstance(problem.machine, Chip) else cpu_work_of
+    work = count(problem, schedule)
     return work, estimate(work, problem.machine)
+
+
+def seconds_of(problem: Problem, schedule: Schedule) -> float:
+    """Return the estimated time of *schedule*."""
+    return estimated(problem, schedule)[1].seconds

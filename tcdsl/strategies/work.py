@@ -18,7 +18,6 @@ from typing import NamedTuple
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.atomics import Updates, seconds_in_copies, seconds_in_memory, seconds_of_fold
 from tcdsl.costmodel.chip import WARP
-from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.prefetches import LEAST_BYTES, bytes_ahead
 from tcdsl.costmodel.reductions import IN_FLIGHT, PARTIAL
 from tcdsl.costmodel.registers import REGISTER_BYTES
@@ -62,15 +61,6 @@ UPDATE_CYCLES = gpu_thresholds.SHARED_UPDATE_CYCLES
 def work_of(problem: Problem, schedule: Schedule) -> Work:
     """Return what the kernel of *problem* costs by its *schedule*."""
     return with_accesses(problem, schedule, least_work_of(problem, schedule))
-
-
-def seconds_of(problem: Problem, schedule: Schedule, most: float = inf) -> float:
-    """Return the estimated time of *schedule*; of more than *most* perhaps only a lower bound."""
-    least = least_work_of(problem, schedule)
-    seconds = estimate(least, problem.gpu).seconds
-    if seconds > most:
-        return seconds
-    return estimate(with_accesses(problem, schedule, least), problem.gpu).seconds
 
 
 def with_accesses(problem: Problem, schedule: Schedule, least: Work) -> Work:
