@@ -325,6 +325,11 @@ def _blocks(gpu: Chip, rows: LongRows) -> int:
     return cluster
 
 
+def busy_share(groups: int, threads: int) -> float:
+    """Return in which part of the turns of *threads* over *groups* vectors threads have one."""
+    return groups / (threads * -(-groups // threads))
+
+
 def _even_threads(groups: int, wanted: int, least: int) -> int:
     """Return how many threads share *groups* vectors: as many warps in each quarter of the chip's
     multiprocessor, and no more than *wanted* if that is not less than *least*.
@@ -332,7 +337,7 @@ def _even_threads(groups: int, wanted: int, least: int) -> int:
     quarter = 4 * WARP
     most = max(wanted // quarter, -(-least // quarter), 1) * quarter
     choices = [t for t in range(quarter, min(most, MOST_THREADS) + 1, quarter) if t >= least]
-    busy = {t: groups / (t * -(-groups // t)) for t in choices or [MOST_THREADS]}
+    busy = {t: busy_share(groups, t) for t in choices or [MOST_THREADS]}
     return max(t for t in busy if busy[t] >= 0.9 * max(busy.values()))
 
 
@@ -343,11 +348,8 @@ def busy_threads(groups: int, wanted: int, least: int) -> int:
     """
     choices = range(4 * WARP, MOST_THREADS + 1, WARP)
     wanted = max(wanted, least, choices[0])
-
-    def busy(threads: int) -> float:
-        return groups / (threads * -(-groups // threads))
-
-    usable = [t for t in choices if min(least, MOST_THREADS) <= t <= 2 * wanted]
-    best = max(map(busy, usable))
-    good = [t for t in usable if busy(t) >= 0.95 * best]
+    busy = {
+        t: busy_share(groups, t) for t in choices if min(least, MOST_THREADS) <= t <= 2 * wanted
+    }
+    good = [t for t in busy if busy[t] >= 0.95 * max(busy.values())]
     return min(good, key=lambda t: max(t / wanted, wanted / t))

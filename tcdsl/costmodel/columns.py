@@ -118,7 +118,7 @@ def _fits(gpu: Chip, columns: Columns, x: int, y: int, repeat: int) -> bool:
 
 def _seconds(gpu: Chip, columns: Columns, x: int, y: int, repeat: int, cluster: int) -> float:
     blocks = ceil(columns.groups / x) * columns.batches * cluster
-    each = blocks_at_once(gpu, x * y, columns.registers_of(gpu, repeat))
+    each = max(1, blocks_at_once(gpu, x * y, columns.registers_of(gpu, repeat)))
     usable = gpu.multiprocessors * (gpu.cluster_share if cluster > 1 else 1)
     fold = (FOLD_CYCLES + WARP_FOLD_CYCLES * x * y / WARP) / gpu.clock_hz
     fold += gpu.cluster_barrier_s if cluster > 1 else 0

@@ -65,7 +65,7 @@ STENCIL_VALUES = (64, 128, 256, 512, 1024)  # of its rows
 STENCIL_CACHE = 0.5  # of a core's second-level cache, that what lies between may take
 LOOP_START_SECONDS = 1e-8  # until an innermost loop runs in whole vectors
 
-# Of the estimate (cpu_estimate, nests).
+# Of the estimate (estimate, nests).
 OVERLAP = 3  # the power of the norm of what a core does, and of what comes from beyond its L1
 # What a piece takes beside its own bytes, from the cache that cores share and from memory, if the
 # next piece is on another page: 1024^3 of float32 takes 1.2 times as long in tiles as on panels,

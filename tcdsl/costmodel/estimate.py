@@ -1,4 +1,18 @@
-"""How long a kernel takes: as long as the chip's memory, or as its busiest multiprocessor.
+"""How long a kernel takes: as long as memory, or as the busiest of the units that compute.
+
+Both work at the same time, on any machine, and begin with a start that costs something by itself::
+
+    t = start + together(busiest unit, memory) + end     together: a norm, the longer one at least
+
+*A CPU.*  A unit is a core, and each phase of a kernel has a term of its own, after the forks that
+start the threads.  It computes while what it reads comes nearer, level by level::
+
+    core      |  max(operations / rate, l1_bytes / rate, waits) + starts   |   of each thread
+    beyond    |  l2_bytes / rate + l3_bytes / rate | memory, which threads share
+
+A byte from memory goes through all caches, one after another: the execution-cache-memory model.
+
+*A GPU.*  A unit is a multiprocessor, and how busy it is depends on the blocks that it holds.
 
 *Does it fit.*  A block has at most what a block may have; a multiprocessor holds *resident* blocks,
 as many as threads, registers and shared memory allow.
@@ -30,19 +44,18 @@ X grows from 1 / (Z + sum of D_k), one block alone, to 1 / max D_k; all blocks t
 
 *Loads.*  A thread has *in flight* bytes on their way (Little's law), so that a block of b bytes
 needs b / (threads x in flight) rounds, of a latency each, with its arithmetic between them.  That
-overlaps with D_own where several threads are in different rounds (``_together``).
+overlaps with D_own where several threads are in different rounds (``together``).
 
 *Tiles* are copied to shared memory, and computed with later (``Work.is_tiled``).  D_own and
 D_compute are then one station, as long as the longer of them; the chain says how late copies are.
 
-*The kernel* is the longer of both, and a share more for its last blocks: those that run at once
-do not end at once.  Blocks that begin together come to their folds and barriers together, and the
+*The kernel* is both together, and a share more for its last blocks: those that run at once do not
+end at once.  Blocks that begin together come to their folds and barriers together, and the
 chip moves nothing meanwhile.  Where all blocks run at once, what they store waits for a chain, and
 for a share of it where others follow; where multiprocessors have one block at a time, what is
 loaded waits for all chains.  Where they have several, it waits for the fences and atomics of all
-blocks but the last ones: a fence waits for what its multiprocessor loads and stores, and empties the
-first-level cache.  The kernel begins with a launch and ends with what only its last block
-does.
+blocks but the last ones: a fence waits for what its multiprocessor loads and stores, and empties
+the first-level cache.  The kernel begins with a launch and ends with what only its last block does.
 
 Sources: M. Reiser, S. S. Lavenberg, Mean-value analysis of closed multichain queuing networks, JACM
 27(2), 1980, doi:10.1145/322186.322195.  S. Williams, A. Waterman, D. Patterson, Roofline, CACM
@@ -50,16 +63,20 @@ Sources: M. Reiser, S. S. Lavenberg, Mean-value analysis of closed multichain qu
 dissertation, UC Berkeley, 2016 (bytes in flight, warps x independent instructions).  S. Hong,
 H. Kim, An analytical model for a GPU architecture with memory-level and thread-level parallelism
 awareness, ISCA 2009, doi:10.1145/1555754.1555775 (waiting and computing warps take turns).
+H. Stengel, J. Treibig, G. Hager, G. Wellein, Quantifying performance bottlenecks of stencil
+computations using the execution-cache-memory model, ICS 2015, doi:10.1145/2751205.2751240.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from math import ceil, inf
 
+from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.machine import Cpu, Machine
 from tcdsl.costmodel.occupancy import hidden, resident_blocks, usable, why_not_fitting
 from tcdsl.costmodel.rates import dram_rate
-from tcdsl.costmodel.work import Work, chain_seconds
+from tcdsl.costmodel.work import AnyWork, CpuWork, Phase, Work, chain_seconds
 from tcdsl.records import dataclass
 
 # Fitted to measured candidates (benchmarks/candidates.py, an H200).
@@ -96,8 +113,16 @@ class Estimate:
         return self.terms.get(name, 0.0)
 
 
-def estimate(work: Work, chip: Chip) -> Estimate:
-    """Return how long *work* takes on *chip*."""
+def estimate(work: AnyWork, machine: Machine) -> Estimate:
+    """Return how long *work* takes on *machine*, which must be of its kind."""
+    if isinstance(work, Work):
+        assert isinstance(machine, Chip), "a GPU's work"
+        return _on_gpu(work, machine)
+    assert isinstance(machine, Cpu), "a CPU's work"
+    return _on_cpu(work, machine)
+
+
+def _on_gpu(work: Work, chip: Chip) -> Estimate:
     if reason := why_not_fitting(work, chip):
         return Estimate(inf, why_not=reason)
     body, terms = _of_blocks(work, chip)
@@ -139,6 +164,47 @@ def fastest(works: Sequence[Work], chip: Chip) -> tuple[float, int]:
     return least
 
 
+def together(one: float, other: float, power: float) -> float:
+    """Return the time of two things that overlap: a norm of theirs, the longer one at least."""
+    longest = max(one, other)
+    if longest in (0.0, inf):
+        return longest
+    return float(longest * ((one / longest) ** power + (other / longest) ** power) ** (1 / power))
+
+
+# --- a CPU -------------------------------------------------------------------------------------
+
+
+def _on_cpu(work: CpuWork, cpu: Cpu) -> Estimate:
+    seconds = work.forks * cpu.fork_s
+    terms = {"threads": seconds}
+    for phase in work.phases:
+        found = _of_phase(phase, cpu)
+        for name, own in found.items():
+            terms[name] = terms.get(name, 0.0) + own
+        core = max(found["arithmetic"], found["dependent operations"], found["L1"]) + found["loops"]
+        beyond = found["L2"] + found["L3"] + found["memory"]
+        seconds += together(core, beyond, cpu_thresholds.OVERLAP)
+    return Estimate(seconds, terms)
+
+
+def _of_phase(phase: Phase, cpu: Cpu) -> dict[str, float]:
+    """Return the seconds that *phase* takes of each thing."""
+    each = 1 / max(1.0, phase.threads)
+    return {
+        "arithmetic": each * sum(count / cpu.rate(unit) for unit, count in phase.operations),
+        "dependent operations": each * phase.waits * cpu.fma_latency_s,
+        "loops": each * phase.starts * cpu_thresholds.LOOP_START_SECONDS,
+        "L1": each * phase.l1_bytes / cpu.l1_bytes_per_s,
+        "L2": each * phase.l2_bytes / cpu.l2_bytes_per_s,
+        "L3": each * phase.l3_bytes / cpu.l3_bytes_per_s,
+        "memory": phase.dram_bytes / cpu.dram_copy_bytes_per_s,
+    }
+
+
+# --- a GPU -------------------------------------------------------------------------------------
+
+
 def _of_blocks(work: Work, chip: Chip) -> tuple[float, dict[str, float]]:
     """Return how long the blocks of *work* take, and what each term alone would take."""
     running = min(work.blocks, usable(work, chip))
@@ -154,7 +220,7 @@ def _of_blocks(work: Work, chip: Chip) -> tuple[float, dict[str, float]]:
     busiest = blocks / blocks_a_second(resident, stations, waiting)
     # Blocks begin together: what they store waits for the chains of those that run at once, ...
     if work.is_tiled:
-        return _together(busiest, max(of_chip.values()), TILED_SHARP), terms
+        return together(busiest, max(of_chip.values()), TILED_SHARP), terms
     stored = min(1.0, STORED * work.written_bytes / max(1.0, work.read_bytes))
     # ... and where there is one after another, so does what the next one loads.
     chains = stored * resident / blocks + (blocks - 1 if resident == 1 else 0)
@@ -162,16 +228,8 @@ def _of_blocks(work: Work, chip: Chip) -> tuple[float, dict[str, float]]:
     if resident > 1:
         idle += (blocks - resident) * work.chain.atomics * chip.atomic_s
     whole = max(of_chip.values()) + idle
-    body = _together(busiest, whole, SHARP)
+    body = together(busiest, whole, SHARP)
     return body + min(TAIL * body, MOST_TAIL_S) * resident / blocks, terms
-
-
-def _together(one: float, other: float, power: float) -> float:
-    """Return the time of two things that overlap: a norm of theirs, the longer one at least."""
-    longest = max(one, other)
-    if longest in (0.0, inf):
-        return longest
-    return float(longest * ((one / longest) ** power + (other / longest) ** power) ** (1 / power))
 
 
 def _launch(work: Work, chip: Chip) -> float:
@@ -247,7 +305,7 @@ def _waiting(work: Work, chip: Chip, of_block: dict[str, float]) -> float:
     busiest = max(of_block.values())
     loading = rounds * latency + _computing(of_block)
     is_late = bytes_of_block > 0 and not work.is_tiled
-    beyond = _together(loading, busiest, OVERLAP) - busiest if is_late else 0.0
+    beyond = together(loading, busiest, OVERLAP) - busiest if is_late else 0.0
     return chain_seconds(work.chain, chip) + beyond + chip.l2_latency_s
 
 

@@ -23,6 +23,7 @@ LONG were as fast with what ``strategies/row_registers`` says.
 from math import ceil
 
 from tcdsl.costmodel.chip import WARP, Chip
+from tcdsl.costmodel.registers import blocks_at_once
 from tcdsl.records import dataclass
 
 LONG = 8192  # values of a row
@@ -80,10 +81,9 @@ def most_resident_blocks(gpu: Chip, row: KeptRow, threads: int, items: int) -> i
     each = _AS_LOADED[row.is_written] if row.as_loaded else 1.0
     values = items * row.vector * row.live * each
     for blocks in range(_MOST_BESIDE, 0, -1):
-        each_has = gpu.registers_per_multiprocessor // (threads * blocks)
-        registers = each_has // gpu.registers_granule * gpu.registers_granule
         of_array = _ROOM_FOR_LOADS if blocks >= _MANY_BESIDE else _ROOM_OF_ARRAY
-        room = _ROOM + of_array * row.others
-        if values + room <= min(registers, gpu.registers_per_thread):
+        needed = values + _ROOM + of_array * row.others
+        is_held = needed <= gpu.registers_per_thread
+        if is_held and blocks_at_once(gpu, threads, needed) >= blocks:
             return blocks
     return 0

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tcdsl.costmodel.chip import ChipError, Unit
+from tcdsl.costmodel.chip import Chip, ChipError, Unit
 from tcdsl.records import dataclass
 
 _FILE: dict[str, Any] = json.loads(
@@ -63,6 +63,8 @@ class Cpu:
         values: dict[str, Any] = {name: CPU_NUMBERS[name](x) for name, x in numbers.items()}
         return replace(self, **values)
 
+
+Machine = Chip | Cpu  # what a plan is for
 
 CPU_NUMBERS: dict[str, type] = {f.name: f.type for f in fields(Cpu) if f.name in _NUMBERS}  # type: ignore[misc]
 CPU_SOURCES: dict[str, str] = {name: entry[1] for name, entry in _FILE["numbers"].items()}

@@ -6,6 +6,7 @@ As many as threads, registers and shared memory allow.
 from math import ceil
 
 from tcdsl.costmodel.chip import Chip
+from tcdsl.costmodel.registers import blocks_at_once, granted
 from tcdsl.costmodel.work import Work
 
 PIPELINE_CYCLES = 4  # of an arithmetic instruction, since Volta (Maxwell 6, Kepler 9: Volkov)
@@ -13,7 +14,7 @@ PIPELINE_CYCLES = 4  # of an arithmetic instruction, since Volta (Maxwell 6, Kep
 
 def why_not_fitting(work: Work, chip: Chip) -> str | None:
     """Return why no block of *work* can run on *chip*, None if some can."""
-    registers = _registers(work, chip) * warps_of(work, chip) * chip.threads_per_warp
+    registers = granted(chip, work.registers) * _whole_warps(work, chip)
     for what, has, most in (
         ("threads", work.threads, chip.threads_per_block),
         ("bytes of shared memory", work.shared_bytes, chip.shared_bytes_per_block),
@@ -30,23 +31,18 @@ def why_not_fitting(work: Work, chip: Chip) -> str | None:
 
 def resident_blocks(work: Work, chip: Chip) -> int:
     """Return how many blocks of *work* a multiprocessor holds at once, 0 if none."""
-    warps = warps_of(work, chip)
-    by_warps = chip.threads_per_multiprocessor // chip.threads_per_warp // warps
-    by_registers = chip.registers_per_multiprocessor // (
-        _registers(work, chip) * warps * chip.threads_per_warp
-    )
     shared = work.shared_bytes + chip.reserved_shared_bytes_per_block
     by_shared = chip.shared_bytes_per_multiprocessor // shared
-    return min(by_warps, by_registers, by_shared, chip.blocks_per_multiprocessor)
+    return min(by_shared, blocks_at_once(chip, _whole_warps(work, chip), work.registers))
 
 
 def warps_of(work: Work, chip: Chip) -> int:
     return max(1, ceil(work.threads / chip.threads_per_warp))
 
 
-def _registers(work: Work, chip: Chip) -> int:
-    """Return the registers that a thread is given."""
-    return ceil(max(1, work.registers) / chip.registers_granule) * chip.registers_granule
+def _whole_warps(work: Work, chip: Chip) -> int:
+    """Return the threads that a block takes the room of."""
+    return warps_of(work, chip) * chip.threads_per_warp
 
 
 def usable(work: Work, chip: Chip) -> int:

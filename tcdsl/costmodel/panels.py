@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.chip import Unit
-from tcdsl.costmodel.cpu_work import CpuWork, Phase
 from tcdsl.costmodel.machine import Cpu
+from tcdsl.costmodel.work import CpuWork, Phase
 from tcdsl.records import dataclass
 
 TERMS_A_BLOCK = cpu_thresholds.TERMS_A_BLOCK

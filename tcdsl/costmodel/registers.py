@@ -12,13 +12,21 @@ PRODUCING_WARPS, FEW_REGISTERS, MANY_REGISTERS = 4, 24, 240
 MANY_SUMS = 96
 
 
+def granted(gpu: Chip, needed: float) -> int:
+    """Return the registers that a thread is given which needs so many."""
+    return ceil(max(1, needed) / gpu.registers_granule) * gpu.registers_granule
+
+
 def registers_of(gpu: Chip, kept_bytes: int, others: int = OTHER_REGISTERS) -> int:
     """Return the registers of a thread that keeps *kept_bytes*, and needs *others* beside."""
-    needed = others + ceil(kept_bytes / REGISTER_BYTES)
-    return ceil(needed / gpu.registers_granule) * gpu.registers_granule
+    return granted(gpu, others + ceil(kept_bytes / REGISTER_BYTES))
 
 
-def blocks_at_once(gpu: Chip, threads: int, registers: int) -> int:
-    """Return how many blocks of *threads*, each with *registers*, a multiprocessor has at once."""
-    by_registers = gpu.registers_per_multiprocessor // (threads * registers)
-    return max(1, min(by_registers, gpu.threads_per_multiprocessor // threads))
+def blocks_at_once(gpu: Chip, threads: int, needed: float) -> int:
+    """Return how many blocks of *threads* threads a multiprocessor has at once, 0 if none.
+
+    :arg needed: the registers of a thread.
+    """
+    by_registers = gpu.registers_per_multiprocessor // (threads * granted(gpu, needed))
+    by_threads = gpu.threads_per_multiprocessor // threads
+    return min(by_registers, by_threads, gpu.blocks_per_multiprocessor)

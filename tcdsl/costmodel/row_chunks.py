@@ -74,7 +74,7 @@ def _seconds(gpu: Chip, rows: Rows, threads: int, values: int) -> float:
     loads = max(1, values * rows.value_bytes // VECTOR_BYTES)
     fold = row_fold_s(gpu, threads)
     own = first_loads_s(gpu, loads) + rows.passes * fold + TICKET * gpu.atomic_s
-    at_once = blocks_at_once(gpu, threads, registers_of(gpu, values * rows.kept_bytes))
+    at_once = max(1, blocks_at_once(gpu, threads, registers_of(gpu, values * rows.kept_bytes)))
     if at_once == 1:  # nobody loads while it folds
         own += threads * values * rows.value_bytes * gpu.multiprocessors / read_rate(gpu)
     waves = ceil(blocks / (at_once * gpu.multiprocessors))

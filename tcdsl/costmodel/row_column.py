@@ -127,10 +127,8 @@ def _threads(gpu: Chip, problem: RowsAndColumns, cluster: int) -> Iterator[tuple
 def _most_resident_blocks(gpu: Chip, problem: RowsAndColumns, threads: int, repeat: int) -> int:
     """Return how many blocks of *threads* threads a multiprocessor holds at once."""
     registers = _registers(gpu, problem, repeat)
-    is_held = threads * registers <= gpu.registers_per_multiprocessor
-    if registers > gpu.registers_per_thread or not is_held:
-        return 0
-    return min(blocks_at_once(gpu, threads, registers), gpu.blocks_per_multiprocessor)
+    is_held = registers <= gpu.registers_per_thread
+    return blocks_at_once(gpu, threads, registers) if is_held else 0
 
 
 def _registers(gpu: Chip, problem: RowsAndColumns, repeat: int) -> int:

@@ -17,7 +17,7 @@ import islpy as isl
 
 from tcdsl.poly.footprints import Use, box_hull
 from tcdsl.poly.isl_utils import points_of_box
-from tcdsl.poly.loop_tree import Loop, LoopKind, Node, loops_around, loops_of, statements_of
+from tcdsl.poly.loop_tree import RANK, Loop, LoopKind, Node, loops_around, loops_of, statements_of
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
 from tcdsl.records import dataclass
 
@@ -134,7 +134,7 @@ def _blocks_around(tree: Node, statement: str) -> list[Loop]:
 
 def _is_over_blocks(loop: Loop) -> bool:
     # Beyond z is the rank of a block in its cluster.
-    return loop.kind is LoopKind.BLOCK or (loop.kind is LoopKind.THREAD and loop.axis > 2)
+    return loop.kind is LoopKind.BLOCK or (loop.kind is LoopKind.THREAD and loop.axis == RANK)
 
 
 def _times(count: int | None, size: int) -> int | None:

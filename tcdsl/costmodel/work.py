@@ -1,13 +1,23 @@
 """What a kernel costs in countable things, which ``costmodel.estimate`` turns into time.
 
-Bytes, operations and instructions are of the whole kernel; threads, registers and shared memory say
-how many blocks run at once; what a block waits for, one thing after another, is a chain::
+On a GPU (``Work``) bytes, operations and instructions are of the whole kernel; threads, registers
+and shared memory say how many blocks run at once; what a block waits for, one thing after another,
+is a chain::
 
     block    load .. load | barrier | fold | barrier | store      Work.chain: in every block
     kernel   block block block ...                 | last block   Work.finish: once, after them
 
 Loads that do not depend on one another belong to no chain: ``in_flight_bytes`` says how many of
 them a thread has on their way at once.
+
+On a CPU (``CpuWork``) a kernel is *phases*, one after another: loop nests, or those inside a shared
+loop.  Counts are of all threads together, bytes are named by the level that they come from::
+
+    cores                 first-level cache     second level     third level       memory
+    operations, waits  <-- l1_bytes -->   <-- l2_bytes --> <-- l3_bytes --> <-- dram_bytes -->
+
+Two records, for they have two counts in common, operations and the bytes of memory; how many units
+run at once follows from blocks, registers and shared memory here, and is a number of threads there.
 """
 
 from dataclasses import replace
@@ -31,6 +41,7 @@ class Chain:
 
 
 NOTHING = Chain()
+Operations = tuple[tuple[Unit, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +65,7 @@ class Work:
     l2_bytes: float = 0
     shared_traffic_bytes: float = 0
     lines: float = 0  # of the first-level cache that warps look up
-    operations: tuple[tuple[Unit, float], ...] = ()
+    operations: Operations = ()
     instructions: float = 0  # of threads, not of warps: those of all threads together
     in_flight_bytes: float = 16  # of a thread
     independent: float = 4  # instructions of a thread that do not wait for one another
@@ -70,6 +81,48 @@ class Work:
     @property
     def dram_bytes(self) -> float:
         return self.read_bytes + self.written_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One loop nest of a CPU's kernel.
+
+    *threads* share it, on average: fewer than there are where the last of them have nothing left.
+    *operations* are lanes of whole vectors, those that have no value among them; *waits* are
+    results of multiply-adds that the next one needs, one after another; *starts* are of innermost
+    loops.  Bytes are named by the level that they come from: *l1_bytes* are what loads and stores
+    move, a scalar as a whole vector.
+    """
+
+    threads: float = 1.0
+    operations: Operations = ()
+    waits: float = 0.0
+    starts: float = 0.0
+    l1_bytes: float = 0.0
+    l2_bytes: float = 0.0
+    l3_bytes: float = 0.0
+    dram_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CpuWork:
+    """A CPU's kernel, to be estimated: *phases*, one after another, in *forks* parallel loops."""
+
+    phases: tuple[Phase, ...]
+    forks: int = 0
+
+    @property
+    def dram_bytes(self) -> float:
+        """The bytes from and to memory."""
+        return sum(phase.dram_bytes for phase in self.phases)
+
+    @property
+    def operations(self) -> Operations:
+        """The operations of all phases."""
+        return tuple(one for phase in self.phases for one in phase.operations)
+
+
+AnyWork = Work | CpuWork
 
 
 def times(work: Work, factor: float) -> Work:

@@ -35,8 +35,9 @@ from tcdsl.schedule.fusion import (
 from tcdsl.schedule.placement import in_whole_vectors, place
 from tcdsl.schedule.plan import CPU_CODE, Plan
 from tcdsl.schedule.trace import record
+from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.asked import NOTHING_ASKED, asked_for
-from tcdsl.strategies.catalogue import ALIKE_ON_CPU, least_seconds
+from tcdsl.strategies.catalogue import ALIKE_ON_CPU, templates_for
 from tcdsl.strategies.choices import choice_for
 from tcdsl.strategies.contraction import (
     find_contraction,
@@ -159,10 +160,11 @@ def _seconds(scop: Scop, options: Options, cpu: Cpu) -> float:
     dependences = dependences_of(scop)
     shapes = shapes_of(scop, dependences)
     groups = _groups(scop, shapes, dependences, _Policy(scop, shapes, options, cpu), [])
+    problems = (Problem(scop, group, shapes, cpu, options) for group in groups)
     return sum(
-        least_seconds(Problem(scop, group, shapes, cpu, options))
-        for group in groups
-        if not library_of(scop, group.members)
+        least_seconds(problem, templates_for(problem))
+        for problem in problems
+        if not library_of(scop, problem.group.members)
     )
 
 
@@ -228,7 +230,7 @@ def _plain(names: tuple[str, ...]) -> list[Queued]:
 
 def _nest(scop: Scop, queue: list[Queued], options: Options, cpu: Cpu) -> Plan:
     """Open the loops of every queued kernel, and place the scratch arrays."""
-    kernels = Loops(scop, options, shapes_of).kernels(queue)
+    kernels = Loops(scop, shapes_of, LoopKind.VECTOR).kernels(queue)
     kernels = [replace(one, tree=with_whole_tiles(scop, one.tree)) for one in kernels]
     weighed = weighed_of(queue, kernels, options)
     placements = place(scop, [kernel.tree for kernel in kernels], requests_of(queue))

@@ -265,7 +265,7 @@ def _without_idle(scop: Scop) -> Scop:
 
 def _nest(scop: Scop, queue: Sequence[Queued], options: Options, gpu: Chip) -> Plan:
     """Open the loops of every kernel, and finish them."""
-    loops = Loops(scop, options, gpu_shapes_of)
+    loops = Loops(scop, gpu_shapes_of, LoopKind.SERIAL)
     kernels = loops.kernels(queue)
     if not options.vectorise:  # a vector's lanes are short loops, of one element each
         as_loops = partial(with_kind, old=LoopKind.LANES, new=LoopKind.UNROLL)

@@ -10,10 +10,10 @@ from tcdsl.costmodel.gpu_thresholds import SERIAL_VECTORS
 from tcdsl.costmodel.library_products import estimated
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.strategies.catalogue import fastest
+from tcdsl.strategies.estimated import seconds_of
 from tcdsl.strategies.library_kernels import computed_by, library_of
 from tcdsl.strategies.problem import Problem, nameless_analysis
 from tcdsl.strategies.schedule import Schedule
-from tcdsl.strategies.work import seconds_of
 
 FEW = 4  # times the values that a member has, the kernel has others: unequal work
 

@@ -13,14 +13,14 @@ A target has its own rewrites before, its own loops around, and its own memory: 
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
-from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
-from tcdsl.costmodel.machine import Cpu
+from tcdsl.costmodel.machine import Cpu, Machine
 from tcdsl.options import Options
 from tcdsl.poly.dependences import Dependences, dependences_of
-from tcdsl.poly.loop_tree import Node, statements_of
+from tcdsl.poly.loop_tree import LoopKind, Node, statements_of
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.compensation import explained, with_compensation
 from tcdsl.rewrites.scop.rfactor import with_own_accumulators
@@ -66,12 +66,13 @@ class ShapesOf(Protocol):
 class Loops:
     """Opens the loops of a queue's kernels: all that depends on the scop after the rewrites."""
 
-    def __init__(self, scop: Scop, options: Options, shapes_of: ShapesOf) -> None:
+    def __init__(self, scop: Scop, shapes_of: ShapesOf, innermost: LoopKind) -> None:
+        """Open loops of *scop*; innermost ones that nothing orders are *innermost*."""
         self.scop = scop
-        self.options = options
         self.dependences = dependences_of(scop)
         self.shapes = shapes_of(scop, self.dependences)
-        self._alignment = Alignment(self.dependences, affinities_of(scop))
+        alignment = Alignment(self.dependences, affinities_of(scop))
+        self._nester = partial(Nester, alignment, self.shapes, innermost=innermost)
 
     def kernels(self, queue: Sequence[Queued]) -> list[Kernel]:
         """Return the kernels of *queue*."""
@@ -90,10 +91,10 @@ class Loops:
         if kernel.tree is not None:
             return kernel.tree
         if kernel.tiled is not None:
-            return kernel.tiled.tree(Nester(self._alignment, self.shapes, {}, prefix=prefix))
+            return kernel.tiled.tree(self._nester({}, prefix=prefix))
         if kernel.bands is not None and queued.problem is not None:
             return self._by_isl(kernel, queued.problem.cpu, prefix)
-        nester = Nester(self._alignment, self.shapes, kernel.lanes, kernel.unrolled, prefix)
+        nester = self._nester(kernel.lanes, kernel.unrolled, prefix)
         if kernel.steps is None:
             tree = nested(self.scop, self._whole(kernel, nester), nester)
         else:
@@ -120,7 +121,7 @@ class Loops:
 
 
 def statement_by_statement(
-    scop: Scop, options: Options, machine: Chip | Cpu, scheme: Scheme, shapes_of: ShapesOf
+    scop: Scop, options: Options, machine: Machine, scheme: Scheme, shapes_of: ShapesOf
 ) -> tuple[Scop, list[Queued]]:
     """Return the queue in which each statement is a kernel, as it was written."""
     scop = with_own_accumulators(scop)

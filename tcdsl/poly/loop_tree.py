@@ -24,29 +24,30 @@ from tcdsl.records import dataclass
 
 
 class LoopKind(StrEnum):
-    """How a loop's iterations run."""
+    """The level of a loop: which unit runs its iterations, and how."""
 
-    PARALLEL = "parallel"  # on several threads
-    SERIAL = "serial"
-    VECTOR = "vector"  # in the lanes of a vector
-    UNROLL = "unroll"  # a short constant number, unrolled by the C compiler
-    LANES = "lanes"  # neighbours that one thread takes in order, loaded and stored together
-    BLOCK = "block"  # on the blocks of a grid, in turn: value % width is the block
-    THREAD = "thread"  # on the threads of a block, in turn: value % width is the thread
+    PARALLEL = "parallel"  # the threads of a CPU, in any order: they wait for nobody
+    SERIAL = "serial"  # one thread, in order
+    VECTOR = "vector"  # the vector unit of a CPU's thread, at once
+    UNROLL = "unroll"  # one thread, in order: a short constant number, unrolled by the C compiler
+    LANES = "lanes"  # one thread of a GPU, in order: neighbours, loaded and stored together
+    BLOCK = "block"  # the blocks of a grid, in turn: value % width is the block
+    THREAD = "thread"  # the threads of a block, in turn: value % width is the thread
     COLLECTIVE = "collective"  # at once, by *width* threads together: one call
     LAST = "last"  # once, on whichever of *width* blocks gets there last (schedule/stitching)
 
 
-# The levels of each machine.  A GPU has no vector units: a vector's loop there is one whose
-# iterations nothing orders, and lanes are neighbours that one thread loads and stores together.
+# The levels of each machine.  A GPU has no vector units, but loads and stores of neighbours.
 CPU_LEVELS = frozenset({
     LoopKind.PARALLEL, LoopKind.SERIAL, LoopKind.VECTOR, LoopKind.UNROLL, LoopKind.COLLECTIVE,
 })  # fmt: skip
 GPU_LEVELS = frozenset({
-    LoopKind.BLOCK, LoopKind.THREAD, LoopKind.SERIAL, LoopKind.VECTOR, LoopKind.LANES,
-    LoopKind.UNROLL, LoopKind.COLLECTIVE, LoopKind.LAST,
+    LoopKind.BLOCK, LoopKind.THREAD, LoopKind.SERIAL, LoopKind.LANES, LoopKind.UNROLL,
+    LoopKind.COLLECTIVE, LoopKind.LAST,
 })  # fmt: skip
 MAPPED = (LoopKind.BLOCK, LoopKind.THREAD)  # the kinds of loops that blocks or threads share
+X, Y, Z, RANK = AXES = (0, 1, 2, 3)  # of a grid or a block; RANK: the blocks of a cluster
+AXIS_NAMES = ("x", "y", "z", "rank")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +153,11 @@ class Loop:
     # If not 0, iterations whose whole tile (of ``div`` values) lies below ``shift + limit`` get
     # loops of their own, so that what is below them has constant bounds.
     limit: Extent = 0
-    # Of BLOCK and THREAD loops: x, y or z (0, 1, 2), of THREAD loops also the rank of the block in
-    # its cluster (3), and how many blocks or threads there are.  Of COLLECTIVE loops the width is
-    # how many threads run them together; of UNROLL loops how many neighbours along x may exchange
-    # the vectors of their iterations, so that each stores those of one of them.
-    axis: int = 0
+    # Of BLOCK and THREAD loops: X, Y or Z, of THREAD loops also the RANK of the block in its
+    # cluster, and how many blocks or threads there are.  Of COLLECTIVE loops the width is how many
+    # threads run them together; of UNROLL loops how many neighbours along x may exchange the
+    # vectors of their iterations, so that each stores those of one of them.
+    axis: int = X
     width: int = 0
     cluster: int = 1  # of BLOCK loops: how many neighbours run at the same time (pipelines.py)
     # Iterations with all of those of the loops inside get loops of their own (poly/whole_tiles).
@@ -394,7 +395,7 @@ def loop_head(scop: Scop, loop: Loop) -> tuple[str, list[str]]:
     """Return the kind of *loop*, with its mapping, and what its statements run at it."""
     kind = str(loop.kind)
     if loop.width:
-        kind += f".{('x', 'y', 'z', 'rank')[loop.axis]}[{loop.width}]"
+        kind += f".{AXIS_NAMES[loop.axis]}[{loop.width}]"
     if loop.cluster > 1:
         kind += f", clusters of {loop.cluster}"
     return kind, sorted({_print_coordinate(scop, s, c) for s, c in loop.coordinates.items()})

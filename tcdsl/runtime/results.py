@@ -7,7 +7,7 @@ delivered   the caller's own objects, or new arrays of the caller's library
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from tcdsl.errors import BAD_OUT, OUT_REQUIRED, TCError
 from tcdsl.lang.syntax.spelling import did_you_mean
@@ -26,7 +26,7 @@ class Results:
         self.library = library
         tensors = head.tensors
         self.outputs = [(name, extents.shapes[name], tensors[name].dtype) for name in head.outputs]
-        self._stored = [dtype.numpy for _, _, dtype in self.outputs]
+        self._plain = [(shape, dtype.numpy) for _, shape, dtype in self.outputs]
         self.needed = [name for name in head.outputs if tensors[name].needs_out]
 
     def fresh(self) -> list[NDArray]:
@@ -63,12 +63,18 @@ class Results:
 
     def _view(self, position: int, out: Any) -> NDArray:
         """Return a view of *out*, after checking that it may be written."""
-        name, shape, dtype = self.outputs[position]
-        # What is nearly always given, without the 4 us that a closer look takes.
-        stored = self._stored[position]
-        if is_plain_array(out) and out.shape == shape and out.dtype == stored:
+        if self.is_itself(out, position):
             return out
+        name, shape, dtype = self.outputs[position]
         return as_output(out, dtype, shape, f"out {name!r}")
+
+    def is_itself(self, out: Any, position: int) -> TypeGuard[NDArray]:
+        """Return whether *out* can be an output's memory: a plain array of its shape and type.
+
+        That is nearly always given; a closer look (``as_output``) takes 4 us.
+        """
+        shape, stored = self._plain[position]
+        return is_plain_array(out) and out.shape == shape and out.dtype == stored
 
     def _sharing(self, first: int, second: int) -> TCError:
         names = self.head.outputs

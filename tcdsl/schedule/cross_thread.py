@@ -21,13 +21,14 @@ from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.isl_utils import val
 from tcdsl.poly.loop_tree import (
     MAPPED,
+    RANK,
     Loop,
 )
 from tcdsl.poly.scop import Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.schedule.arrivals import Ends
 from tcdsl.schedule.grid_phases import is_separated
-from tcdsl.schedule.mapping import RANK, Mapped
+from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.placement import Placements, Ring, Space, accesses_of, is_private
 from tcdsl.schedule.stitching import is_finished
 

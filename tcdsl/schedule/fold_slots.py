@@ -45,13 +45,13 @@ import islpy as isl
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.shared_memory import STATIC_BYTES, column_slots, row_slots
 from tcdsl.lang.comprehension import Operator
-from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind, values_of
+from tcdsl.poly.loop_tree import MAPPED, RANK, Loop, LoopKind, X, Y, values_of
 from tcdsl.poly.scop import Kind, Statement
 from tcdsl.records import dataclass
 from tcdsl.schedule.cross_thread import is_replicated
 from tcdsl.schedule.fold_lanes import has_all_lanes, short_loop_around, why_not_at_once
 from tcdsl.schedule.joint_folds import joint_folds
-from tcdsl.schedule.mapping import RANK, Mapped
+from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.placement import Placements, Space
 
 MOST_NUMBERED = 16  # what the device library has room for
@@ -304,12 +304,12 @@ def _slot_counts(mapped: Mapped, axes: tuple[int, ...]) -> tuple[int, ...]:
     """Return how many slots each array of them has that a fold over *axes* takes."""
     x, y, _ = mapped.block
     return {
-        (0,): (row_slots(x, y),),
-        (1,): (column_slots(x, y),),
-        (0, 1): (row_slots(x * y, 1),),
-        (0, RANK): (mapped.cluster * x // WARP,),
-        (0, 1, RANK): (mapped.cluster * x * y // WARP,),
-        (1, RANK): (column_slots(x, y), mapped.cluster * x),
+        (X,): (row_slots(x, y),),
+        (Y,): (column_slots(x, y),),
+        (X, Y): (row_slots(x * y, 1),),
+        (X, RANK): (mapped.cluster * x // WARP,),
+        (X, Y, RANK): (mapped.cluster * x * y // WARP,),
+        (Y, RANK): (column_slots(x, y), mapped.cluster * x),
         (RANK,): (mapped.cluster,),
     }[axes]
 

@@ -14,10 +14,10 @@ from itertools import pairwise
 from math import prod
 
 from tcdsl.costmodel.chip import WARP
-from tcdsl.poly.loop_tree import Leaf, Loop, Node, Sequence
+from tcdsl.poly.loop_tree import RANK, Leaf, Loop, Node, Sequence
 from tcdsl.poly.scop import Kind
 from tcdsl.schedule.cross_thread import is_replicated
-from tcdsl.schedule.mapping import RANK, Mapped
+from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.placement import Placements, is_private
 
 

@@ -26,7 +26,9 @@ import islpy as isl
 from tcdsl.costmodel.chip import WARP
 from tcdsl.poly.isl_utils import val
 from tcdsl.poly.loop_tree import (
+    AXES,
     MAPPED,
+    RANK,
     Loop,
     LoopKind,
     Node,
@@ -39,8 +41,6 @@ from tcdsl.poly.loop_tree import (
 from tcdsl.poly.scop import Access, Kind, Scop, Statement
 from tcdsl.records import dataclass
 
-RANK = 3  # the axis of threads along which the blocks of a cluster are
-AXES = (0, 1, 2, RANK)  # x, y, z, rank
 Dim3 = tuple[int, int, int]
 
 

@@ -18,7 +18,7 @@ from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.data_ranges import data_ranges_of, range_of_dim
 from tcdsl.poly.dependences import Dependence, Dependences
 from tcdsl.poly.isl_utils import Extent, least, minus
-from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, sequence
+from tcdsl.poly.loop_tree import Coordinate, Leaf, Loop, LoopKind, Node, X, sequence
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
 from tcdsl.records import dataclass
@@ -32,7 +32,7 @@ class Piece:
     extent: int
     role: Role
     kind: LoopKind | None = None  # None: the nester decides
-    axis: int = 0  # of a BLOCK or THREAD loop, see Loop
+    axis: int = X  # of a BLOCK or THREAD loop, see Loop
     width: int = 0
     apart: str = ""  # loops are shared by statements for which this is the same
 
@@ -115,17 +115,20 @@ class Nester:
         lanes: Mapping[str, int],
         unrolled: frozenset[tuple[str, int]] = frozenset(),
         prefix: str = "",
+        innermost: LoopKind = LoopKind.VECTOR,
     ) -> None:
         """Nest statements of the given *shapes*.
 
         :arg lanes: the vector length of the statements whose last loop is split into lanes.
         :arg unrolled: (statement, dimension) whose short loops the C compiler is to write out.
+        :arg innermost: the level of innermost loops whose iterations nothing orders.
         """
         self.alignment = alignment
         self.shapes = shapes
         self.lanes = lanes
         self.unrolled = unrolled
         self.prefix = prefix
+        self.innermost = innermost
         self._n_loops = 0
 
     def fresh_name(self, hint: str) -> str:
@@ -270,7 +273,7 @@ class Nester:
         if chosen is not None:
             return self.loop(heads, chosen, self.nest(group, rest), self._chosen_limit(heads))
         parallel = all(head.role is Role.PARALLEL for head in heads.values())
-        kind = LoopKind.VECTOR if is_last and parallel else LoopKind.SERIAL
+        kind = self.innermost if is_last and parallel else LoopKind.SERIAL
         if not is_last and all(
             (name, head.coordinate.position) in self.unrolled
             and not self._scatters(name, rest[name][-1])

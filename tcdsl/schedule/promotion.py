@@ -27,6 +27,7 @@ from tcdsl.costmodel.chip import Chip
 from tcdsl.lang.comprehension import Const, Index, indices_in
 from tcdsl.poly.isl_utils import along, constant_bounds, val
 from tcdsl.poly.loop_tree import (
+    RANK,
     AnyCoordinate,
     Coordinate,
     Loop,
@@ -38,7 +39,7 @@ from tcdsl.poly.loop_tree import (
 )
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, Storage
 from tcdsl.schedule.fold_slots import slot_bytes_at_most, slot_bytes_of_each
-from tcdsl.schedule.mapping import RANK, Mapped
+from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.placement import (
     FIXED,
     NO_REQUESTS,

@@ -17,10 +17,9 @@ from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.locality import Shape, coefficient_of, usual_strides
 from tcdsl.lang.comprehension import Expr
-from tcdsl.poly.loop_tree import LoopKind
+from tcdsl.poly.loop_tree import RANK, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.records import dataclass
-from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.arithmetic import part_left, unrolled
 from tcdsl.strategies.problem import Problem, analysis

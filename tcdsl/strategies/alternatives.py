@@ -11,10 +11,11 @@ from typing import Any
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.gpu_thresholds import BUSY_THREADS
 from tcdsl.costmodel.occupancy import threads_at_once
+from tcdsl.strategies.estimated import seconds_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.template import Template
-from tcdsl.strategies.work import least_work_of, seconds_of, with_accesses
+from tcdsl.strategies.work import least_work_of, with_accesses
 
 
 def least_seconds(problem: Problem, templates: Iterable[Template[Any]], each: int = 1) -> float:

@@ -11,13 +11,12 @@ from typing import Any
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
-from tcdsl.costmodel.cpu_work import CpuWork
 from tcdsl.costmodel.estimate import Estimate
-from tcdsl.costmodel.machine import Cpu
-from tcdsl.costmodel.work import Work
+from tcdsl.costmodel.machine import Machine
+from tcdsl.costmodel.work import AnyWork
 from tcdsl.records import dataclass
 from tcdsl.strategies.alternatives import least_of
-from tcdsl.strategies.estimated import estimated
+from tcdsl.strategies.estimated import estimated, seconds_of
 from tcdsl.strategies.lesser_sizes import at_lesser_sizes
 from tcdsl.strategies.problem import Problem, Scheme, nameless_analysis, own_analysis
 from tcdsl.strategies.schedule import Schedule
@@ -49,7 +48,6 @@ from tcdsl.strategies.templates import (
     tile_simt,
     transpose,
 )
-from tcdsl.strategies.work import seconds_of
 
 BRIEF_SECONDS = gpu_thresholds.BRIEF_TILE_SECONDS
 BRIEF_CHAIN_SECONDS = gpu_thresholds.BRIEF_CHAIN_SECONDS
@@ -91,7 +89,7 @@ LIKELIEST = (*LOOPS, PRIVATE, *TILES, *RAGGED, *LAST)  # of whose spaces the fir
 TEMPLATES: tuple[Template[Any], ...] = (*GPU_TEMPLATES, *LAST, *CPU_TEMPLATES)
 
 
-def templates_of(machine: Chip | Cpu) -> tuple[Template[Any], ...]:
+def templates_of(machine: Machine) -> tuple[Template[Any], ...]:
     """Return the templates that make kernels for *machine*."""
     return (*GPU_TEMPLATES, *LAST) if isinstance(machine, Chip) else CPU_TEMPLATES
 
@@ -112,7 +110,7 @@ class Candidate:
 
     choice: Choice
     schedule: Schedule
-    work: Work | CpuWork
+    work: AnyWork
     estimate: Estimate
 
 
@@ -163,7 +161,7 @@ def _fastest_on_cpu(problem: Problem) -> Choice:
     every = _likeliest(problem)
     if len(every) == 1:
         return every[0]
-    times = [_seconds(problem, choice) for choice in every]
+    times = [seconds_of(problem, one.template.schedule(problem, one.config)) for one in every]
     most = ALIKE_ON_CPU * min(times)
     return next(one for one, seconds in zip(every, times, strict=True) if seconds <= most)
 
@@ -180,15 +178,6 @@ def _likeliest(problem: Problem) -> list[Choice]:
         if template.why_not(problem) is None
         for config in islice(template.space(problem), 1)
     ]
-
-
-def _seconds(problem: Problem, choice: Choice) -> float:
-    return estimated(problem, choice.template.schedule(problem, choice.config))[1].seconds
-
-
-def least_seconds(problem: Problem) -> float:
-    """Return how long the fastest of the likeliest choices takes on a CPU."""
-    return min(_seconds(problem, choice) for choice in _likeliest(problem))
 
 
 def _least(problem: Problem, every: Sequence[Choice]) -> Choice:

@@ -12,10 +12,9 @@ from math import inf
 from types import MappingProxyType
 from typing import Any
 
-from tcdsl.costmodel.chip import Chip, Unit
-from tcdsl.costmodel.cpu_work import CpuWork
-from tcdsl.costmodel.machine import Cpu
-from tcdsl.costmodel.work import Work
+from tcdsl.costmodel.chip import Unit
+from tcdsl.costmodel.machine import Machine
+from tcdsl.costmodel.work import AnyWork
 from tcdsl.strategies import catalogue
 from tcdsl.strategies.asked import Asked, misfit
 from tcdsl.strategies.catalogue import Candidate, candidates, fastest
@@ -150,7 +149,7 @@ def _estimated(
     }  # fmt: skip
 
 
-def _operations(work: Work | CpuWork, machine: Chip | Cpu) -> float:
+def _operations(work: AnyWork, machine: Machine) -> float:
     """Return the operations of *work*, each as many float32 ones as take its time."""
     one = machine.rate(Unit.FMA_F32)
     rates = ((count, machine.rate(unit)) for unit, count in work.operations)

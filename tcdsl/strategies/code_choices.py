@@ -16,7 +16,7 @@ from typing import Any
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP, Chip
-from tcdsl.costmodel.machine import Cpu
+from tcdsl.costmodel.machine import Machine
 from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.costmodel.registers import (
     FEW_REGISTERS,
@@ -27,8 +27,7 @@ from tcdsl.costmodel.registers import (
 from tcdsl.costmodel.rows import BARRIER_BYTES, row_lengths
 from tcdsl.costmodel.work import Work
 from tcdsl.lang.comprehension import Call, walk
-from tcdsl.poly.loop_tree import LoopKind
-from tcdsl.schedule.mapping import RANK
+from tcdsl.poly.loop_tree import RANK, LoopKind
 from tcdsl.schedule.plan import CPU_CODE, Code
 from tcdsl.strategies.asked import misfit
 from tcdsl.strategies.problem import Problem, analysis
@@ -143,7 +142,7 @@ def _thread_registers(schedule: Schedule, gpu: Chip) -> int:
     return MANY_REGISTERS if is_large and taken <= gpu.registers_per_multiprocessor else 0
 
 
-def code_data(code: Code, machine: Chip | Cpu) -> dict[str, Any]:
+def code_data(code: Code, machine: Machine) -> dict[str, Any]:
     """Return what *machine* has of *code* and is decided, as plain data."""
     own = [(key, value) for key, value in asdict(code).items() if value is not None]
     if not isinstance(machine, Chip):

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.chip import Unit
-from tcdsl.costmodel.cpu_work import CpuWork, Phase
 from tcdsl.costmodel.locality import Shape
 from tcdsl.costmodel.nests import Moves, Touched
 from tcdsl.costmodel.register_tiles import registers_of, steps_of_box
+from tcdsl.costmodel.work import CpuWork, Phase
 from tcdsl.lang.comprehension import Binary, Call, Cast, Expr, Select, Unary, walk
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.loop_tree import LoopKind

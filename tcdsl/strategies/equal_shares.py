@@ -41,12 +41,12 @@ from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.poly.accesses import access, builder_of
 from tcdsl.poly.isl_utils import val
-from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
+from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind, X
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import with_own_reads
 from tcdsl.rewrites.scop.caching import coordinate_expression
-from tcdsl.strategies.fragments import Level, X
+from tcdsl.strategies.fragments import Level
 
 
 @dataclass(frozen=True, slots=True)

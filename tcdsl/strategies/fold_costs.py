@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP
-from tcdsl.poly.loop_tree import LoopKind
+from tcdsl.poly.loop_tree import RANK, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
-from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.schedule import Schedule

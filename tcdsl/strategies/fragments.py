@@ -20,7 +20,7 @@ import islpy as isl
 
 from tcdsl.costmodel.chip import WARP, Chip
 from tcdsl.costmodel.locality import stride_divisors
-from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind
+from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, Coordinate, LoopKind, X, Y, Z
 from tcdsl.poly.scop import Array
 from tcdsl.records import dataclass
 
@@ -30,7 +30,6 @@ PAIR = 2  # results of a thread that are neighbours
 COPIES = (16, 8, 4)  # bytes that one copy may move
 BOX_BYTES, BOX_RANK = 16, 5  # strides of a box's array are multiples of; its most dimensions
 QUAD = 4  # threads that have a row of eight columns, and exchange what they have of four of these
-X, Y, Z = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)

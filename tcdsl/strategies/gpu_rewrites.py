@@ -26,6 +26,7 @@ from tcdsl.strategies.atomics import added_at_once, freed
 from tcdsl.strategies.catalogue import GPU_TEMPLATES
 from tcdsl.strategies.choices import choice_for
 from tcdsl.strategies.copied_factors import with_copied_factors
+from tcdsl.strategies.estimated import seconds_of
 from tcdsl.strategies.finish import fold_groups, last_groups
 from tcdsl.strategies.gpu_generic import trees_by_isl
 from tcdsl.strategies.gpu_grouping import Grouped
@@ -44,7 +45,7 @@ from tcdsl.strategies.templates import last_block
 from tcdsl.strategies.tensor_kernel import tensor_kernel
 from tcdsl.strategies.tensor_tree import TensorKernel
 from tcdsl.strategies.transposition import transposing_kernel
-from tcdsl.strategies.work import along_axes, seconds_of
+from tcdsl.strategies.work import along_axes
 
 SLOW = gpu_thresholds.LAST_BLOCK_SLOWER
 BESIDE = gpu_thresholds.ALIKE_BLOCKS_LAUNCHES

@@ -19,13 +19,12 @@ from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.data_ranges import data_ranges_of
-from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.loop_tree import RANK, Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import Partial, why_not_laned, why_not_rfactored
 from tcdsl.schedule.fusion import Group
-from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.schedule import Axis, Layout, OuterLoop, Schedule, Tile
 

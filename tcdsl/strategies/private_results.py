@@ -16,7 +16,7 @@ from dataclasses import replace
 from math import prod
 
 from tcdsl.poly.isl_utils import constant_bounds
-from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.loop_tree import Coordinate, LoopKind, X, Y
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Statement
 from tcdsl.records import dataclass
@@ -49,7 +49,7 @@ def why_no_copies(schedule: Schedule) -> str | None:
     if any(loop.kind not in (LoopKind.BLOCK, LoopKind.THREAD) for loop in schedule.outer):
         return "a loop around the kernel is neither over blocks nor over threads"
     pieces = [p for found in schedule.remaining.values() for p in found]
-    if any(p.kind is LoopKind.THREAD and p.axis > 1 for p in pieces) or schedule.is_staged:
+    if any(p.kind is LoopKind.THREAD and p.axis > Y for p in pieces) or schedule.is_staged:
         return "clusters share its rows"
     return None
 
@@ -202,7 +202,7 @@ def neighbours(scop: Scop, schedule: Schedule, name: str) -> tuple[int, int]:
     near = along_threads(scop, schedule, name) if is_shared else None
     last = own[-1:] if near is None else (own[near],)
     along = [p for p in _pieces(schedule, name) if _index(scop, name, p) in last]
-    threads = [p.width for p in along if p.kind is LoopKind.THREAD and p.axis == 0]
+    threads = [p.width for p in along if p.kind is LoopKind.THREAD and p.axis == X]
     return max(threads, default=1), prod(p.extent for p in along if p.kind is LoopKind.LANES)
 
 
@@ -250,7 +250,7 @@ def along_threads(scop: Scop, schedule: Schedule, name: str) -> int | None:
     own = private_indices(scop.by_name[name])
     for piece in _pieces(schedule, name):
         index = _index(scop, name, piece)
-        is_near = piece.kind is LoopKind.THREAD and piece.axis == 0 and piece.coordinate.div == 1
+        is_near = piece.kind is LoopKind.THREAD and piece.axis == X and piece.coordinate.div == 1
         if is_near and index in own:
             return own.index(index)
     return None

@@ -24,7 +24,7 @@ import islpy as isl
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape, coefficient_of, constant_run, runs_of
-from tcdsl.costmodel.machine import Cpu
+from tcdsl.costmodel.machine import Cpu, Machine
 from tcdsl.lang.comprehension import Expr, Index, Load, walk
 from tcdsl.options import Options
 from tcdsl.poly.isl_utils import Extent, dim_bounds
@@ -77,7 +77,7 @@ class Problem:
     scop: Scop
     group: Group
     shapes: Mapping[str, Shape]
-    machine: Chip | Cpu
+    machine: Machine
     options: Options = DEFAULTS
     chunks: ChunkedRows | None = None
     may_split: bool = True

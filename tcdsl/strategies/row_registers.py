@@ -12,7 +12,7 @@ for costmodel/kept_rows; here is what was measured for the others.
 from collections.abc import Iterator, Mapping, Sequence
 
 from tcdsl.costmodel import gpu_thresholds, kept_rows
-from tcdsl.costmodel.clusters import busy_threads
+from tcdsl.costmodel.clusters import busy_share, busy_threads
 from tcdsl.costmodel.locality import coefficient_of
 from tcdsl.lang.comprehension import Call, Index, walk
 from tcdsl.poly.scop import Kind, Storage
@@ -187,7 +187,7 @@ def _threads_of_row(problem: Problem, row: Row) -> tuple[int, int]:
         threads = _busy_lanes(groups, threads)
         return threads, -(-groups // threads)
     threads = min(power_of_two(wanted), block_sizes.MAX_ROW_THREADS)
-    idle = _idle(groups, threads)
+    idle = 1 - busy_share(groups, threads)
     if idle > MOST_IDLE and rows <= FEW_ROWS * gpu.multiprocessors:
         threads = busy_threads(groups, block_sizes.BLOCK_THREADS, -(-groups // most))
     elif idle > MANY_IDLE:
@@ -198,13 +198,9 @@ def _threads_of_row(problem: Problem, row: Row) -> tuple[int, int]:
 def _busy_lanes(groups: int, most: int) -> int:
     """Return how many threads of a warp share *groups* vectors: *most*, or fewer if fewer idle."""
     choices = [most >> n for n in range(3) if most >> n >= LINE_VECTORS] or [most]
-    few = (threads for threads in choices if _idle(groups, threads) <= WARP_IDLE)
-    return next(few, min(choices, key=lambda threads: _idle(groups, threads)))
-
-
-def _idle(groups: int, threads: int) -> float:
-    """Return the part of the turns of *threads* over *groups* vectors in which they idle."""
-    return 1 - groups / (threads * -(-groups // threads))
+    busy = {threads: busy_share(groups, threads) for threads in choices}
+    few = (threads for threads in choices if 1 - busy[threads] <= WARP_IDLE)
+    return next(few, max(busy, key=lambda threads: busy[threads]))
 
 
 def _vectors_of_row(problem: Problem, row: Row, most: int) -> int:

@@ -13,8 +13,7 @@ from math import prod
 from typing import Any
 
 from tcdsl.costmodel import chip
-from tcdsl.costmodel.cpu_work import CpuWork
-from tcdsl.costmodel.work import Work
+from tcdsl.costmodel.work import AnyWork
 from tcdsl.poly.isl_utils import Extent
 from tcdsl.poly.loop_tree import LoopKind, Node, sequence
 from tcdsl.poly.scop import Access, Kind, Scop
@@ -262,7 +261,7 @@ class Schedule:
     implicit: Implicit | None = None  # of one whose operands are packed (implicit_kernel.py)
     transposition: Transposition | None = None  # by way of shared memory (transposition.py)
     panels: Panels | None = None  # of a contraction on packed panels (panels.py)
-    work: Work | CpuWork | None = None  # where it is not read off the loops (work.py, cpu_work.py)
+    work: AnyWork | None = None  # where it is not read off the loops (work.py, cpu_work.py)
     layout: Layout | None = None  # of a GPU kernel
     atomic: frozenset[str] = frozenset()  # reductions whose chunks are added to the result at once
     # Those whose chunks run one after another, each added to the result as soon as it is there.

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tcdsl.poly.loop_tree import Coordinate, LoopKind
-from tcdsl.strategies.fragments import Level, X, Y, Z
+from tcdsl.poly.loop_tree import Coordinate, LoopKind, X, Y, Z
+from tcdsl.strategies.fragments import Level
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import OuterLoop, Tensor
 
@@ -49,7 +49,7 @@ def in_swaths(
         is_serial = in_turn and axis == Z
         kind, width = (LoopKind.SERIAL, 0) if is_serial else (level.kind, extent)
         yield {
-            name: replace(own, kind=kind, extent=extent, axis=0 if is_serial else axis, width=width,
+            name: replace(own, kind=kind, extent=extent, axis=X if is_serial else axis, width=width,
                           cluster=own.cluster if axis == X else 1, coordinate=replace(
                 own.coordinate, div=own.coordinate.div * div, mod=mod
             ))

@@ -10,8 +10,8 @@ reads neighbours.  The same loops of warps as for tensor cores (fragments.py).
 """
 
 from tcdsl.costmodel.chip import WARP
-from tcdsl.poly.loop_tree import AffineCoordinate, LoopKind
-from tcdsl.strategies.fragments import At, Level, WarpTiles, X, warps
+from tcdsl.poly.loop_tree import AffineCoordinate, LoopKind, X
+from tcdsl.strategies.fragments import At, Level, WarpTiles, warps
 
 ROWS, COLUMNS = 4, 8  # of threads
 RUN = 4  # neighbours of a thread, at most

@@ -22,7 +22,7 @@ from math import prod
 
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.registers import REGISTER_BYTES
-from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, LoopKind
+from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, LoopKind, X
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
 from tcdsl.records import dataclass
@@ -42,7 +42,6 @@ from tcdsl.strategies.fragments import (
     At,
     Level,
     WarpTiles,
-    X,
     warps,
 )
 from tcdsl.strategies.problem import Problem, own_analysis

@@ -18,7 +18,7 @@ from math import prod
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.locality import Shape, array_strides, shape_of, stride_divisors
 from tcdsl.lang.comprehension import Index, Load
-from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, LoopKind
+from tcdsl.poly.loop_tree import AffineCoordinate, AnyCoordinate, LoopKind, X, Y
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, loads_of
 from tcdsl.records import dataclass
@@ -31,7 +31,7 @@ from tcdsl.rewrites.scop.index_classes import (
 )
 from tcdsl.rewrites.scop.packing import Factor, Side, TileOf, pack
 from tcdsl.schedule.fusion import Group
-from tcdsl.strategies.fragments import At, Level, X, Y
+from tcdsl.strategies.fragments import At, Level
 from tcdsl.strategies.lowering import Lowering
 from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.schedule import VECTOR_BYTES, Tile, Transposition

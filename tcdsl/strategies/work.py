@@ -18,17 +18,16 @@ from typing import NamedTuple
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.atomics import Updates, seconds_in_copies, seconds_in_memory, seconds_of_fold
 from tcdsl.costmodel.chip import WARP
-from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.prefetches import LEAST_BYTES, bytes_ahead
 from tcdsl.costmodel.reductions import IN_FLIGHT, PARTIAL
 from tcdsl.costmodel.registers import REGISTER_BYTES
 from tcdsl.costmodel.row_column import IN_TURNS
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.lang.comprehension import Select, walk
-from tcdsl.poly.loop_tree import LoopKind
+from tcdsl.poly.loop_tree import RANK, LoopKind, X
 from tcdsl.poly.scop import Kind, loads_of
 from tcdsl.records import dataclass
-from tcdsl.schedule.mapping import RANK, Dim3
+from tcdsl.schedule.mapping import Dim3
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.access_costs import looked_up
 from tcdsl.strategies.arithmetic import instructions_of, operations_of, register_blocks
@@ -62,15 +61,6 @@ UPDATE_CYCLES = gpu_thresholds.SHARED_UPDATE_CYCLES
 def work_of(problem: Problem, schedule: Schedule) -> Work:
     """Return what the kernel of *problem* costs by its *schedule*."""
     return with_accesses(problem, schedule, least_work_of(problem, schedule))
-
-
-def seconds_of(problem: Problem, schedule: Schedule, most: float = inf) -> float:
-    """Return the estimated time of *schedule*; of more than *most* perhaps only a lower bound."""
-    least = least_work_of(problem, schedule)
-    seconds = estimate(least, problem.gpu).seconds
-    if seconds > most:
-        return seconds
-    return estimate(with_accesses(problem, schedule, least), problem.gpu).seconds
 
 
 def with_accesses(problem: Problem, schedule: Schedule, least: Work) -> Work:
@@ -295,7 +285,7 @@ def _padding(schedule: Schedule, problem: Problem) -> float:
         elif turns > 1:
             total *= turns * piece.width
         else:  # threads of a warp that has some of the values take part
-            is_short = piece.axis == 0 and piece.extent < piece.width
+            is_short = piece.axis == X and piece.extent < piece.width
             lanes = min(piece.width, WARP) if is_short else 1
             total *= ceil(piece.extent / lanes) * lanes
     return max(1.0, total / max(1, problem.shapes[problem.lead].instances))

@@ -1,6 +1,6 @@
-"""The one estimate: hand-worked cases, and what was measured on an H200."""
+"""The one estimate: hand-worked cases, what was measured on an H200, and the terms of a CPU."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 from math import inf
 from types import SimpleNamespace
@@ -17,9 +17,10 @@ from tcdsl.costmodel.estimate import (
     fastest,
     lower_bound,
 )
+from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.occupancy import resident_blocks, usable, why_not_fitting
 from tcdsl.costmodel.rates import READ_SHARE
-from tcdsl.costmodel.work import Chain, Work, chain_seconds
+from tcdsl.costmodel.work import Chain, CpuWork, Phase, Work, chain_seconds
 
 H200 = load_chip("h200")
 # Round numbers: 10 multiprocessors, 1 GHz, memory of 1e12, 100 multiply-adds a cycle in each.
@@ -340,3 +341,45 @@ def test_measured(work: Work, measured_us: float, limiter: str) -> None:
     found = estimate(work, H200)
     assert found.limiter == limiter
     assert found.seconds * 1e6 == pytest.approx(measured_us, rel=0.25)
+
+
+# --- a CPU -------------------------------------------------------------------------------------
+
+PHASE = Phase(2.0, ((Unit.FMA_F32, 1e6),), 1e3, 1e2, 1e6, 1e6, 1e6, 1e5)
+TERMS = {
+    "waits": "dependent operations", "starts": "loops", "l1_bytes": "L1", "l2_bytes": "L2",
+    "l3_bytes": "L3", "dram_bytes": "memory",
+}  # fmt: skip
+
+
+def test_every_count_has_a_case() -> None:
+    assert {*TERMS, "threads", "operations"} == {field.name for field in fields(Phase)}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_what_is_most_limits(name: str) -> None:
+    cpu = Cpu(4)
+    before = estimate(CpuWork((PHASE,)), cpu)
+    more = estimate(CpuWork((replace(PHASE, **{name: 1e12}),)), cpu)
+    assert more.limiter == TERMS[name] and more.seconds > 100 * before.seconds
+    assert more.seconds >= max(more.terms.values())
+
+
+def test_threads_share_all_but_memory_and_take_time_to_start() -> None:
+    cpu = Cpu(8)
+    one, eight = (
+        estimate(CpuWork((replace(PHASE, threads=n, dram_bytes=0.0),), forks), cpu)
+        for n, forks in ((1.0, 0), (8.0, 1))
+    )
+    assert eight.seconds - cpu.fork_s == pytest.approx(one.seconds / 8)
+    memory = Phase(dram_bytes=1e9)
+    found = {estimate(CpuWork((replace(memory, threads=n),)), cpu).seconds for n in (1, 8)}
+    assert found == {1e9 / cpu.dram_copy_bytes_per_s}
+    assert estimate(CpuWork((), forks=3), cpu).limiter == "threads"
+
+
+def test_doubles_have_their_own_rate() -> None:
+    cpu = Cpu(1)
+    work = CpuWork((Phase(operations=((Unit.FMA_F64, 1e9),)),))
+    assert estimate(work, cpu).seconds == 1e9 / cpu.fma_f64_per_s
+    assert work.operations == ((Unit.FMA_F64, 1e9),) and work.dram_bytes == 0

@@ -51,3 +51,10 @@ def test_only_long_rows_are_shifted() -> None:
     assert why_not_shifted(rows(4097)) is None
     assert why_not_shifted(rows(257)) == "they are short"
     assert why_not_shifted(replace(rows(800), dtype=BFLOAT16)) is None
+
+
+def test_no_more_blocks_than_a_multiprocessor_has_threads_for() -> None:
+    """1536 threads are three blocks of 512, though the registers of a fourth are there."""
+    chip = load_chip("rtx4090")
+    share = share_of(chip, KeptRow(4492, 2, 1, False, True, True, 0))
+    assert share is not None and (share.threads, share.resident_blocks) == (512, 3)

@@ -31,6 +31,7 @@ def test_loops_of_a_cpu_are_on_no_blocks(compiled: Callable[..., Compiled[Any]])
     ("old", "new", "reason"),
     [
         (LoopKind.BLOCK, LoopKind.PARALLEL, "a GPU has no level parallel for the loop"),
+        (LoopKind.LANES, LoopKind.VECTOR, "a GPU has no level vector for the loop"),
         (LoopKind.LANES, LoopKind.BLOCK, "that is not over blocks is outside one that is"),
     ],
 )

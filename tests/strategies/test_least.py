@@ -7,8 +7,8 @@ import pytest
 
 from tcdsl.strategies import alternatives
 from tcdsl.strategies.catalogue import ALIKE, _least, _others
+from tcdsl.strategies.estimated import seconds_of
 from tcdsl.strategies.template import Choice
-from tcdsl.strategies.work import seconds_of
 from tests.strategies.test_templates import PROGRAMS, problems_of
 
 MakeUnit = Callable[..., Any]

@@ -20,7 +20,7 @@ from tcdsl.codegen.cuda.kernel import KernelText, UnrolledLoop
 from tcdsl.codegen.passes.iterations import Iterations, batch_of, covers, iterations_of, step_guard
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP
-from tcdsl.poly.loop_tree import Loop, LoopKind
+from tcdsl.poly.loop_tree import Loop, LoopKind, X, Z
 from tcdsl.poly.scop import Kind
 
 RANGE_BATCH = gpu_thresholds.RANGE_ITERATIONS
@@ -63,9 +63,9 @@ class IterationsPrinter:
         guards += step_guard(node)
         own = constant(self.text.index_type, node.variable, self.text.me(loop))
         before = self.text.lane_variable, self.text.warp_variables
-        if loop.kind is LoopKind.THREAD and loop.axis == 0:
+        if loop.kind is LoopKind.THREAD and loop.axis == X:
             self.text.lane_variable = node.variable
-        if loop.kind is LoopKind.THREAD and loop.axis == 2 and self.text.mapped.block[0] == WARP:
+        if loop.kind is LoopKind.THREAD and loop.axis == Z and self.text.mapped.block[0] == WARP:
             self.text.warp_variables |= {node.variable}
         body = self.text.guarded_body(node, loop, guards, active)
         self.text.lane_variable, self.text.warp_variables = before

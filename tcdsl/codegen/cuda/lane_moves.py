@@ -16,7 +16,7 @@ from tcdsl.codegen.cuda.lane_vectors import Lanes, LaneVector
 from tcdsl.codegen.cuda.rows import RUN, Loops, Row, runs_of
 from tcdsl.codegen.cuda.vectors import is_run
 from tcdsl.lang.comprehension import Index, walk
-from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, Loop, LoopKind
+from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, Loop, LoopKind, X
 from tcdsl.poly.scop import Access, Array, Statement
 from tcdsl.records import dataclass
 from tcdsl.schedule.placement import accesses_of
@@ -70,7 +70,7 @@ class LaneMoves:
 
         Where they do not (a bias), a load of each pair is one instruction, and an exchange sixteen.
         """
-        along = [loop for loop in self.text.mapped.paths[statement.name] if loop.axis == 0]
+        along = [loop for loop in self.text.mapped.paths[statement.name] if loop.axis == X]
         threads = (
             c
             for loop in along

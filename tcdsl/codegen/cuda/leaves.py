@@ -21,8 +21,8 @@ from tcdsl.codegen.cuda.boxes import event_nodes
 from tcdsl.codegen.cuda.folds import FoldPrinter, is_block_collective
 from tcdsl.codegen.cuda.kernel import KernelText
 from tcdsl.codegen.cuda.statements import CudaStatementPrinter, Vectors, thread_index
+from tcdsl.poly.loop_tree import RANK
 from tcdsl.poly.scop import Kind
-from tcdsl.schedule.mapping import RANK
 
 
 class LeafPrinter:

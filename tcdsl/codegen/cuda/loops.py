@@ -47,9 +47,8 @@ from tcdsl.codegen.cuda.sums import SumsPrinter
 from tcdsl.codegen.passes.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
 from tcdsl.errors import INTERNAL
 from tcdsl.lang.comprehension import Expr
-from tcdsl.poly.loop_tree import MAPPED, Loop, LoopKind
+from tcdsl.poly.loop_tree import MAPPED, RANK, Loop, LoopKind
 from tcdsl.poly.scop import PRODUCER, Kind, loads_of
-from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.stitching import kept_axes
 
 

@@ -22,7 +22,7 @@ from tcdsl.costmodel.chip import WARP
 from tcdsl.errors import INTERNAL
 from tcdsl.lang.comprehension import Expr, Index, indices_in, walk
 from tcdsl.lang.types.dtypes import BFLOAT16
-from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, Loop, LoopKind
+from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, Loop, LoopKind, X, Z
 from tcdsl.poly.scop import Access, Accumulation, Kind, Statement
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.column_planes import N_PLANES, is_planes, planes_of
@@ -49,7 +49,7 @@ def fragment_of(statement: str, path: Sequence[Loop]) -> Fragment | None:
     None unless the threads have the results that the instruction gives them.
     """
     ways = [(loop, (loop.coordinates[statement], loop.extent or 0)) for loop in path]
-    threads = [way for loop, way in ways if loop.kind is LoopKind.THREAD and loop.axis == 0]
+    threads = [way for loop, way in ways if loop.kind is LoopKind.THREAD and loop.axis == X]
     match threads, [way for loop, way in ways if loop.kind is LoopKind.COLLECTIVE]:
         case (
             [(AffineCoordinate(((4, Coordinate(row, low, 1, 8)),
@@ -66,7 +66,7 @@ def fragment_of(statement: str, path: Sequence[Loop]) -> Fragment | None:
             and (not _is_group(path) or _has_groups(statement, path, Coordinate(row, low, 16)))
         ):  # fmt: skip
             together = max(loop.width for loop in path if loop.kind is LoopKind.COLLECTIVE)
-            along = (loop for loop in path if loop.kind is LoopKind.THREAD and loop.axis == 2)
+            along = (loop for loop in path if loop.kind is LoopKind.THREAD and loop.axis == Z)
             warps = max((loop.width for loop in along), default=0)
             return Fragment(
                 (row, 8 * rows), (column, 8 * columns), (term, terms), together, warps // WARPS
@@ -81,8 +81,8 @@ def _is_group(path: Sequence[Loop]) -> bool:
 
 def _has_groups(statement: str, path: Sequence[Loop], row: Coordinate) -> bool:
     """Return whether warps are along z alone, in fours, and each has the next 16 of *row*."""
-    warps = [loop for loop in path if loop.kind is LoopKind.THREAD and loop.axis != 0]
-    if len(warps) != 1 or warps[0].axis != 2 or warps[0].width % WARPS:
+    warps = [loop for loop in path if loop.kind is LoopKind.THREAD and loop.axis != X]
+    if len(warps) != 1 or warps[0].axis != Z or warps[0].width % WARPS:
         return False
     return warps[0].coordinates[statement] == replace(row, mod=warps[0].width)
 
@@ -173,7 +173,7 @@ def _why_not_in_fragments(
         threads = [loop for loop in path if loop.kind is LoopKind.THREAD]
         lane = AffineCoordinate(((4, Coordinate(at[0], 0, 1, 8)), (1, Coordinate(at[1], 0, 2, 4))))
         warp = Coordinate(at[0], 0, 16, WARPS * fragment.groups)
-        if {loop.axis: loop.coordinates[name] for loop in threads} != {0: lane, 2: warp}:
+        if {loop.axis: loop.coordinates[name] for loop in threads} != {X: lane, Z: warp}:
             return f"the threads that compute {read.array} are not those that multiply it"
     return None
 

@@ -58,9 +58,10 @@ from tcdsl.lang.comprehension import (
     indices_in,
 )
 from tcdsl.lang.types.dtypes import FLOAT32, FLOAT64
+from tcdsl.poly.loop_tree import RANK
 from tcdsl.poly.scop import Access, Kind
 from tcdsl.records import dataclass
-from tcdsl.schedule.mapping import RANK, Mapped
+from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.placement import is_private
 
 OPERATORS = {

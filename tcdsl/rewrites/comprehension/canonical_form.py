@@ -135,7 +135,7 @@ def explain_coalescing(
             lines.append(f"{head}         {before}")
         form = canonical_form(new, canonical.special.ranges[position])
         lines.append(f"{pad} form    {form}")
-    return [*lines, *print_merged(c, canonical.merged), *canonical.notes]
+    return [*lines, *print_merged(canonical.merged), *canonical.notes]
 
 
 def merge_texts(chains: Mapping[str, tuple[str, ...]], ranges: Ranges) -> list[str]:

@@ -326,7 +326,7 @@ def _fresh(chain: tuple[str, ...], taken: tuple[str, ...]) -> str:
     return fresh_name("_".join(chain), taken)
 
 
-def print_merged(c: Comprehension, merged: Mapping[str, Groups]) -> list[str]:
+def print_merged(merged: Mapping[str, Groups]) -> list[str]:
     """Return a line for each tensor whose dimensions merged."""
     lines = []
     for name, groups in merged.items():

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil, prod
 
-from tcdsl.costmodel.cpu_work import CpuWork
+from tcdsl.costmodel.work import CpuWork
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.loop_tree import Loop, LoopKind, Node
 from tcdsl.strategies.cpu_work import cpu_work_of

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from math import prod
 
 from tcdsl.costmodel import cpu_thresholds
-from tcdsl.costmodel.cpu_estimate import estimate_on_cpu
+from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.panels import Blocking, Product, blockings, work_on_panels
 from tcdsl.costmodel.register_tiles import registers_of
@@ -84,7 +84,7 @@ def why_not(problem: Problem) -> str | None:
 
 
 def _seconds(product: Product, blocking: Blocking, cpu: Cpu) -> float:
-    return estimate_on_cpu(work_on_panels(product, blocking, cpu), cpu).seconds
+    return estimate(work_on_panels(product, blocking, cpu), cpu).seconds
 
 
 @analysis

@@ -19,6 +19,7 @@ from typing import Any
 
 from tcdsl.records import dataclass
 from tcdsl.strategies.alternatives import least_of
+from tcdsl.strategies.estimated import seconds_of
 from tcdsl.strategies.private_results import (
     chunks_in_memory,
     chunks_of,
@@ -32,7 +33,6 @@ from tcdsl.strategies.private_results import (
 from tcdsl.strategies.problem import Problem, nameless_analysis
 from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.template import Template
-from tcdsl.strategies.work import seconds_of
 
 FOLD_BYTES = 16  # a thread, of each reduction that a block folds (schedule/promotion)
 MOST_BASES = 6  # configurations of the other template, and one without vectors

@@ -17,7 +17,7 @@ from math import ceil, prod
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.locality import Shape
-from tcdsl.poly.loop_tree import LoopKind
+from tcdsl.poly.loop_tree import LoopKind, Y
 from tcdsl.poly.parallelism import Role
 from tcdsl.records import dataclass
 from tcdsl.strategies import block_sizes
@@ -67,7 +67,7 @@ def schedule(problem: Problem, config: RaggedConfig) -> Schedule:
     """Return the schedule of threads along rows of data."""
     tiles = problem.unit_tiles
     if tiles and config.rows > 1:
-        tiles[0] = replace(tiles[0], thread_axis=1, threads=config.rows)
+        tiles[0] = replace(tiles[0], thread_axis=Y, threads=config.rows)
     y = f", {config.rows} rows a block" if config.rows > 1 else ""
     lanes = {name: Lane(dim, 0, config.threads) for name, dim in _lanes(problem).items()}
     made = assembled(problem, tiles, lanes, why=(f"{config.threads} threads a row of data{y}",))

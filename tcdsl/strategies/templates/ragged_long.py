@@ -8,7 +8,7 @@ How many long rows there are is data too: the grid has a fixed size, and blocks 
 
 from collections.abc import Iterator
 
-from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.loop_tree import Coordinate, LoopKind, X
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
 from tcdsl.records import dataclass
@@ -61,7 +61,7 @@ def schedule(problem: Problem, config: RaggedLongConfig) -> Schedule:
         shape = problem.shapes[name]
         remaining[name] = tuple(
             Piece(
-                Coordinate(dim), shape.extents[dim], shape.roles[dim], LoopKind.THREAD, 0, threads
+                Coordinate(dim), shape.extents[dim], shape.roles[dim], LoopKind.THREAD, X, threads
             )
             for dim in range(2, len(shape.extents))
         )

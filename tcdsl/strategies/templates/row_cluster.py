@@ -38,13 +38,12 @@ from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.clusters import LongRows, Share, best_share, is_held_by_threads, shares
 from tcdsl.costmodel.locality import Shape
-from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.loop_tree import RANK, Coordinate, LoopKind, X, Y
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Scop, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.rfactor import Partial
 from tcdsl.schedule.fusion import Group
-from tcdsl.schedule.mapping import RANK
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.lowering import Lowering
 from tcdsl.strategies.problem import Problem, analysis
@@ -97,7 +96,7 @@ class ClusterRows:
         groups = -(-self.rows.extents[-1] // vector)
         thread = Piece(
             Coordinate(inner, 0, vector, share.threads), min(groups, share.threads), roles[inner],
-            LoopKind.THREAD, 0, share.threads,
+            LoopKind.THREAD, X, share.threads,
         )  # fmt: skip
         turns = share.repeat if self.rows.is_split or self._is_shared_inside else 0
         step = vector * share.threads
@@ -152,7 +151,7 @@ class ClusterRows:
             yield Piece(rank, ranks, roles[dim], LoopKind.THREAD, RANK, cluster)
         if (threads := self.share.outer_threads) > 1:
             own = Coordinate(outer, 0, self._dealt_to, threads)
-            yield Piece(own, min(per, threads), roles[outer], LoopKind.THREAD, 1, threads)
+            yield Piece(own, min(per, threads), roles[outer], LoopKind.THREAD, Y, threads)
 
     def _values(self, name: str, roles: Sequence[Role]) -> Iterator[Piece]:
         """Yield the loop over a thread's values of the outer axis, if that is not the inner one.

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tcdsl.poly.isl_utils import greatest
-from tcdsl.poly.loop_tree import Coordinate, LoopKind
+from tcdsl.poly.loop_tree import Coordinate, LoopKind, X, Y
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Overlapped
 from tcdsl.schedule.nesting import Piece
@@ -135,7 +135,7 @@ def _inside(
         low, groups = shape.lower[y], -(-shape.extents[y] // config.rows)
         along_y = Coordinate(y, low, config.rows)
         if config.threads_y > 1:
-            thread = LoopKind.THREAD, 1, config.threads_y
+            thread = LoopKind.THREAD, Y, config.threads_y
             threads.append(Piece(along_y, groups, Role.PARALLEL, *thread))
         else:
             serial.append(Piece(along_y, groups, Role.PARALLEL, LoopKind.SERIAL))
@@ -143,7 +143,7 @@ def _inside(
             of_thread = Coordinate(y, low, 1, config.rows)
             rows.append(Piece(of_thread, config.rows, Role.PARALLEL, LoopKind.UNROLL))
     along_x = Coordinate(x, shape.lower[x])
-    thread = LoopKind.THREAD, 0, config.threads_x
+    thread = LoopKind.THREAD, X, config.threads_x
     threads.append(Piece(along_x, shape.extents[x], Role.PARALLEL, *thread))
     written_out = [
         Piece(Coordinate(d, shape.lower[d]), shape.extents[d], shape.roles[d], LoopKind.UNROLL)

@@ -145,8 +145,7 @@ def test_only_dimensions_without_gaps_merge() -> None:
 
 def test_the_text_names_the_merged_dimensions() -> None:
     done = coalesced(*MERGES["the plane of a channel"][:2])
-    c, _ = analysed(*MERGES["the plane of a channel"][:2])
-    assert print_merged(c, done.merged) == [
+    assert print_merged(done.merged) == [
         "coalesced x: dimensions 0, 1, 2*3",
         "coalesced y: dimensions 0, 1, 2*3",
     ]
