@@ -94,7 +94,7 @@ def op(f: Function, name: str) -> Any:
 
 def direct_call(
     name: str, path: str, sizes: Sequence[int], layouts: Layouts, results: Layouts
-) -> DirectCall:
+) -> Callable[..., Any]:
     """Return a call of the operator *name* in Inductor's code, where all layouts are known.
 
     Code in Inductor's caches calls it by these arguments: new ones come last, with defaults.
@@ -105,7 +105,7 @@ def direct_call(
     plain = short.removeprefix("_").removesuffix("_derived") if path else short
     form = _REGISTERED[f"{namespace}::{plain}"].form
     known = Known(layouts, results, is_listed=bool(path))
-    return DirectCall(form.at(path) if path else form, sizes, known)
+    return DirectCall(form.at(path) if path else form, sizes, known).quickly()
 
 
 def _parts(name: object) -> tuple[str, str]:
