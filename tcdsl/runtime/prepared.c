@@ -136,11 +136,12 @@ static PyObject *prepare(Call *self, PyObject *args) {
                         &makers, &PyTuple_Type, &order, &workspace_bytes, &is_bare))
     return NULL;
   Py_ssize_t n_results = PyTuple_GET_SIZE(makers), n_pointers = PyTuple_GET_SIZE(order);
-  if (n_args + n_results > MOST || n_pointers > MOST + 1 || (is_bare && n_results != 1)) {
-    PyErr_SetString(PyExc_ValueError, "too many tensors, or not one result");
+  if (is_bare && n_results != 1) {
+    PyErr_SetString(PyExc_ValueError, "not one result");
     return NULL;
   }
-  if (self->entry != NULL) Py_RETURN_NONE; /* by another thread */
+  /* It stays as it is: of so many tensors, and where another thread was the first. */
+  if (n_args + n_results > MOST || n_pointers > MOST + 1 || self->entry != NULL) Py_RETURN_NONE;
   for (Py_ssize_t i = 0; i < n_pointers; ++i) {
     long position = PyLong_AsLong(PyTuple_GET_ITEM(order, i));
     if (position < 0 || position > n_args + n_results) {

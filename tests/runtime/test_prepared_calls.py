@@ -161,3 +161,10 @@ def test_arguments_that_make_no_call_are_refused() -> None:
     with pytest.raises(ValueError, match="not one result"):
         call.prepare((1, b"", None, None), (0, (), None, 0), ((), (), 0, True))
     assert not call.is_prepared
+
+
+def test_of_very_many_tensors_a_call_stays_as_it_is() -> None:
+    call = prepared_calls.prepared_call(lambda *args: len(args))
+    makers = (Memory,) * 65
+    call.prepare((1, b"", None, None), (0, (), Memory.address, 0), (makers, (), 0, False))
+    assert not call.is_prepared and call(1, 2) == 2
