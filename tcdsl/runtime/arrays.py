@@ -264,24 +264,37 @@ def _is_torch(x: object) -> bool:
 
 def _describe_torch(x: Any, what: str) -> ArraySpec:
     name = str(x.dtype).removeprefix("torch.")
+    if x.is_quantized:
+        advice = "use x.dequantize(), or x.int_repr() for its integers"
+        raise NOT_AN_ARRAY(what=what, found="a quantised tensor", advice=advice)
     if name not in BY_NAME:
         raise _unsupported(what, name)
-    if str(x.layout) != "torch.strided":
-        raise NOT_AN_ARRAY(
-            what=what, found=f"a tensor of layout {x.layout}", advice="use x.to_dense()"
-        )
     if x.is_nested:
         raise NOT_AN_ARRAY(
             what=what, found="a nested tensor", advice="use torch.nested.to_padded_tensor(x, 0.0)"
         )
+    if str(x.layout) != "torch.strided":
+        raise NOT_AN_ARRAY(
+            what=what, found=f"a tensor of layout {x.layout}", advice="use x.to_dense()"
+        )
     # What as_numpy makes of a lazily negated tensor, and of one that is not aligned, is a copy.
     strides = tuple(x.resolve_neg().stride())
-    is_aligned = x.data_ptr() % x.element_size() == 0
+    is_aligned = _torch_address(x, what) % x.element_size() == 0
     return ArraySpec(
         BY_NAME[name], tuple(x.shape), strides if is_aligned else row_major(x.shape),
         str(x.device), is_aligned and not (x.requires_grad or x.is_neg()), "torch",
         alignment_of(x.data_ptr()) if x.is_cuda and not x.is_neg() else WIDEST_ACCESS,
     )  # fmt: skip
+
+
+def _torch_address(x: Any, what: str) -> int:
+    try:
+        pointer: int = x.data_ptr()
+    except RuntimeError:
+        found = "a tensor without memory, as in torch.vmap, torch.func and torch.compile"
+        advice = 'call an operator there: tcdsl.torch.op(f, name="mylib::f")'
+        raise NOT_AN_ARRAY(what=what, found=found, advice=advice) from None
+    return pointer
 
 
 def alignment_of(pointer: int) -> int:
@@ -421,6 +434,9 @@ def _view_without_dlpack(x: object, what: str, error: Exception | None) -> NDArr
 
 
 def require_cpu(spec: ArraySpec, what: str) -> None:
+    if spec.device == "meta":
+        advice = "ask output_shapes(...) for shapes, or call an operator of tcdsl.torch.op"
+        raise NOT_AN_ARRAY(what=what, found="on meta: a tensor without values", advice=advice)
     if spec.device != CPU:
         raise WRONG_DEVICE(what=what, device=spec.device, target=CPU)
 

@@ -9,6 +9,7 @@ cannot read as they are, results that are inputs, too, and an ``out=`` that is n
 memory with what is read.
 """
 
+import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -36,7 +37,7 @@ class CpuCall(WarmCall):
 
     __slots__ = (
         "_function", "_give_back", "_has_products", "_is_single", "_makers", "_order", "_pack",
-        "_raise_fault", "_select", "_slowly", "_spans", "_take", "_values", "_wanted",
+        "_program", "_raise_fault", "_select", "_slowly", "_spans", "_take", "_values", "_wanted",
     )  # fmt: skip
 
     def __init__(
@@ -51,6 +52,7 @@ class CpuCall(WarmCall):
 
         *slowly* is what runs on arguments and an ``out=`` of any kind.
         """
+        self._program = program
         # Not the kernel's own call, which would be one more frame.
         self._function, self._pack = program.kernel.function, program.kernel.pack_pointers
         self._values = program.integers
@@ -120,62 +122,34 @@ class CpuCall(WarmCall):
             taken.append((start, size))
         return True
 
-    def unrolled(
-        self, count: int, checked: Callable[[Sequence[Any]], Any], *, is_listed: bool
-    ) -> Callable[..., Any]:
-        """Return the call of *count* tensors as a function of its own, without loops or frames::
+    def prepare(self, call: Any, count: int, *, is_listed: bool) -> None:
+        """Prepare *call* (:mod:`prepared_calls`) for *count* tensors like those of this call.
 
-            def call(x0, x1):
-                a0 = x0.data_ptr()
-                a1 = x1.data_ptr()
-                if (a0 | a1) & 63: return checked((x0, x1))
-                r0 = make0()
-                record = records.pop() if records else new_record()
-                if function(pack(a0, a1, r0.data_ptr()), values, record): ...
-                records.append(record)
-                return r0
+        Tensors of other types, or that are not aligned, it leaves to what it was made of.
 
-        :arg checked: what calls are left to where a tensor is not aligned.
         :arg is_listed: one result is in a tuple, too.
         """
-        inputs = [f"x{n}" for n in range(count)]
-        results = [f"r{n}" for n in range(len(self._makers))]
-        places = [f"a{n}" for n in range(count)]
-        every = [*places, *(f"{name}.data_ptr()" for name in results)]
-        pointers = ", ".join(every[position] for position in self._order)
-        more = ", workspace.address" if self._take is not None else ""
-        lines = [
-            *(f"{a} = {x}.data_ptr()" for a, x in zip(places, inputs, strict=True)),
-            *([f"if ({' | '.join(places)}) & {WIDEST_ACCESS - 1}:"] if places else []),
-            *([f"    return checked(({', '.join(inputs)},))"] if places else []),
-            *(f"{name} = make{n}()" for n, name in enumerate(results)),
-            *(["workspace = take()"] if more else []),
-            "try:",
-            "    record = records.pop()",
-            "except IndexError:",
-            "    record = new_record()",
-            *(["try:"] if more else ["if True:"]),
-            f"    if function(pack({pointers}{more}), values, record):",
-            "        raise_fault(fault(*record))",
-            *(["finally:", "    give_back(workspace)"] if more else []),
-            "records.append(record)",
-            *(["require_multiplied()"] if self._has_products else []),
-            f"return {results[0]}"
-            if self._is_single and not is_listed
-            else f"return ({', '.join(results)},)",
-        ]
-        body = "".join(f"    {line}\n" for line in lines)
-        known: dict[str, Any] = {
-            "IndexError": IndexError, "checked": checked, "take": self._take,
-            "give_back": self._give_back, "records": [], "new_record": FaultRecord,
-            "function": self._function, "pack": self._pack, "values": self._values,
-            "raise_fault": self._raise_fault, "fault": Fault,
-            "require_multiplied": require_multiplied, "__builtins__": {},
-            **{f"make{n}": make for n, make in enumerate(self._makers)},
-        }  # fmt: skip
-        exec(f"def call({', '.join(inputs)}):\n{body}", known)
-        found: Callable[..., Any] = known["call"]
-        return found
+        torch: Any = sys.modules["torch"]
+        program = self._program
+        after = require_multiplied if self._has_products else None
+        function: Any = program.kernel.function
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        n_tensors = count + len(self._makers)
+        order = (*self._order, n_tensors) if program.needs_workspace else tuple(self._order)
+        call.prepare(
+            (address, self._values, self._raise_record, after),
+            (
+                count, (torch.Tensor, torch.nn.Parameter), torch.Tensor.data_ptr,
+                WIDEST_ACCESS - 1,
+            ),
+            (
+                tuple(self._makers), order, program.workspace_bytes,
+                self._is_single and not is_listed,
+            ),
+        )  # fmt: skip
+
+    def _raise_record(self, *record: int) -> NoReturn:
+        self._raise_fault(Fault(*record))
 
 
 def is_plain_tensor(x: Any) -> bool:

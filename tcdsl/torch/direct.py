@@ -21,6 +21,7 @@ from tcdsl.records import dataclass
 from tcdsl.runtime.arrays import WIDEST_ACCESS
 from tcdsl.runtime.cpu_call import CpuCall
 from tcdsl.runtime.imports import late_import
+from tcdsl.runtime.prepared_calls import prepared_call
 from tcdsl.torch.family import Form
 
 _MISALIGNED = WIDEST_ACCESS - 1
@@ -57,16 +58,27 @@ class Known:
 class DirectCall:
     """A call of one form on tensors of certain layouts."""
 
-    __slots__ = ("_form", "_is_listed", "_known", "_run", "_sizes")
+    __slots__ = ("_form", "_is_listed", "_known", "_prepared", "_run", "_sizes")
 
     def __init__(self, form: Form, sizes: Sequence[int], known: Known) -> None:
         self._form, self._sizes, self._known = form, sizes, known
         self._is_listed = known.is_listed and len(known.results) == 1
         self._run: Callable[..., Any] | None = None  # what is gone through, once it is known
+        self._prepared: Any = None
+
+    def quickly(self) -> Callable[..., Any]:
+        """Return this call, which goes without frames of Python once it knows what to run."""
+        self._prepared = prepared_call(self)
+        return self if self._prepared is None else self._prepared
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether it is known what a call goes through."""
+        return self._run is not None
 
     def __call__(self, *tensors: Any) -> Any:
         run = self._run
-        return self._checked(tensors) if run is None else run(*tensors)
+        return self._checked(tensors) if run is None else run(tensors)
 
     def _checked(self, tensors: Sequence[Any]) -> Any:
         """Return the results of a call that is checked, and learn what it goes through."""
@@ -79,23 +91,23 @@ class DirectCall:
             arguments = self._form.arguments(tensors, self._sizes)
             run = self._form.function.warm_run(*arguments)
             if run is not None:
-                self._run = self._unlooped(run, len(tensors))
+                self._learn(run, len(tensors))
         return results if self._is_listed else found
 
-    def _unlooped(self, run: Callable[..., Any], count: int) -> Callable[..., Any]:
-        """Return *run*, of a warm path, on *count* tensors that are aligned; others are checked."""
-        call = getattr(run, "__self__", None)
-        if isinstance(call, CpuCall):
-            return call.unrolled(count, self._checked, is_listed=self._is_listed)
+    def _learn(self, run: Callable[..., Any], count: int) -> None:
+        """Go through *run*, of a warm path, with tensors that are aligned; others are checked."""
 
-        def on_a_device(*tensors: Any) -> Any:
+        def quick(tensors: Sequence[Any]) -> Any:
             addresses = [x.data_ptr() for x in tensors]
             if reduce(or_, addresses, 0) & _MISALIGNED:
                 return self._checked(tensors)
             found = run(tensors, None, addresses)
             return (found,) if self._is_listed else found
 
-        return on_a_device
+        self._run = quick
+        call = getattr(run, "__self__", None)
+        if self._prepared is not None and isinstance(call, CpuCall):
+            call.prepare(self._prepared, count, is_listed=self._is_listed)
 
 
 def _have(tensors: Sequence[Any], layouts: Layouts) -> bool:

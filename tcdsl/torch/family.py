@@ -19,7 +19,7 @@ from tcdsl.frontends.derivatives import Passes, jvp, passes, vjp
 from tcdsl.lang.types.head import Head
 from tcdsl.records import dataclass
 from tcdsl.runtime.arrays import ArraySpec, named_dtype
-from tcdsl.runtime.fitting import require_type
+from tcdsl.runtime.fitting import described, require_type
 from tcdsl.torch.batching import batched_tensors, batched_text
 from tcdsl.torch.sizes import Shape, ShapeFunction
 
@@ -76,6 +76,15 @@ class Form:
             dtype = named_dtype(tensor.dtype, f"argument {name!r}")
             require_type(self.head, name, ArraySpec(dtype, (), (), library="torch"))
         return self.shapes([tensor.shape for tensor in inputs], sizes)
+
+    def refuse_nested(self, inputs: Sequence[Any]) -> None:
+        """Say which of *inputs* is a nested tensor: those of PyTorch's jagged layout would not.
+
+        :raises ShapeError: (TC056) one is.
+        """
+        for name, tensor in zip(self.head.inputs, inputs, strict=True):
+            if getattr(tensor, "is_nested", False):
+                described(self.head, name, tensor)
 
     def expect(self, names: frozenset[str]) -> None:
         """Let code of this form and of its derivatives serve many values of the sizes *names*."""

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from tcdsl.api import Function, require_function, shortened
-from tcdsl.errors import OUT_REQUIRED
+from tcdsl.errors import MIXED_DEVICES, OUT_REQUIRED
 from tcdsl.lang.types.dtypes import DType
 from tcdsl.lang.types.head import Head
 from tcdsl.options import BAD_ARGUMENT
@@ -46,10 +46,11 @@ from tcdsl.torch.family import Batch, Form, extended, step
 
 _NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
 _AUTOCAST = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
-# Sparse and nested tensors are none that a function takes; it says so better than the dispatcher.
-_KERNEL_KEYS = tuple(
-    f"{kind}{device}" for kind in ("", "Sparse", "SparseCsr", "NestedTensor")
-    for device in ("CPU", "CUDA")
+# Sparse tensors and others are none that a function takes; it says so better than the dispatcher.
+_KERNEL_KEYS = (
+    *(f"{kind}{device}" for kind in ("", "Sparse", "SparseCsr", "NestedTensor", "Quantized")
+      for device in ("CPU", "CUDA")),
+    "MkldnnCPU",
 )  # fmt: skip
 
 
@@ -94,7 +95,7 @@ def op(f: Function, name: str) -> Any:
 
 def direct_call(
     name: str, path: str, sizes: Sequence[int], layouts: Layouts, results: Layouts
-) -> DirectCall:
+) -> Callable[..., Any]:
     """Return a call of the operator *name* in Inductor's code, where all layouts are known.
 
     Code in Inductor's caches calls it by these arguments: new ones come last, with defaults.
@@ -105,7 +106,7 @@ def direct_call(
     plain = short.removeprefix("_").removesuffix("_derived") if path else short
     form = _REGISTERED[f"{namespace}::{plain}"].form
     known = Known(layouts, results, is_listed=bool(path))
-    return DirectCall(form.at(path) if path else form, sizes, known)
+    return DirectCall(form.at(path) if path else form, sizes, known).quickly()
 
 
 def _parts(name: object) -> tuple[str, str]:
@@ -150,18 +151,25 @@ def _schema(head: Head) -> str:
     return f"({params}) -> {f'({returns})' if len(head.outputs) > 1 else returns}"
 
 
-def _place(tensors: Sequence[torch.Tensor]) -> torch.device:
-    """Return the device of results: that of tensors with dimensions; numbers may be elsewhere."""
-    sized = next((tensor for tensor in tensors if tensor.dim()), tensors[0] if tensors else None)
-    return torch.device("cpu") if sized is None else sized.device
+def _place(head: Head, tensors: Sequence[torch.Tensor]) -> torch.device:
+    """Return the device of results: that of tensors with dimensions; numbers may be elsewhere.
+
+    :raises TargetError: (TC089) there are several.
+    """
+    sized = {name: x.device for name, x in zip(head.inputs, tensors, strict=True) if x.dim()}
+    if len(set(sized.values())) > 1:
+        raise MIXED_DEVICES(places=", ".join(f"{name!r} on {at}" for name, at in sized.items()))
+    found = next(iter(sized.values()), None) or next((x.device for x in tensors), None)
+    return found or torch.device("cpu")
 
 
 def _fake(form: Form, tensors: Sequence[torch.Tensor], sizes: Sequence[int]) -> list[torch.Tensor]:
     """Return results without values.
 
-    :raises TCError: types or shapes do not fit the def.
+    :raises TCError: types, shapes or devices do not fit the def.
     """
-    head, shapes, place = form.head, form.require(tensors, sizes), _place(tensors)
+    head, shapes = form.head, form.require(tensors, sizes)
+    place = _place(head, tensors)
     return [
         torch.empty(shape, dtype=_torch_type(head.tensors[name].dtype), device=place)
         for name, shape in zip(head.outputs, shapes, strict=True)
@@ -264,8 +272,11 @@ class _Operator:
 
     def _autograd(self, keys: Any, *args: Any) -> Any:
         tensors, sizes = self._split(args) if self.sized else (args, ())
+        is_kernel_next = is_plain(keys)
+        if not is_kernel_next:
+            self.form.refuse_nested(tensors)
         if not has_gradient(tensors):
-            if is_plain(keys):
+            if is_kernel_next:
                 return self.kernel(*args)
             with below_autograd():
                 return redispatched(self.operator, keys, *args)
@@ -276,7 +287,7 @@ class _Operator:
             args = self.form.arguments(inputs, sizes)
             return _as_list(redispatched(self.operator, keys, *args))
 
-        call = Call(self.form, self.derived, "", sizes, run, is_plain(keys))
+        call = Call(self.form, self.derived, "", sizes, run, is_kernel_next)
         found = recorded(call, tensors)
         return found if len(found) > 1 else found[0]
 
@@ -319,7 +330,7 @@ class _Derived:
         last = path.rpartition(";")[2]
         if last[0] in "db":  # a gradient is like its input: nothing has to be derived
             like = [inputs[int(position)] for position in last[1:].split(",")]
-            return [torch.empty(x.shape, dtype=x.dtype, device=_place(inputs)) for x in like]
+            return [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in like]
         return _fake(self.form.at(path), inputs, sizes)
 
     def _autograd(self, keys: Any, inputs: list[Any], sizes: list[int], path: str) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tcdsl
+from tcdsl.runtime import prepared_calls
 
 torch = pytest.importorskip("torch")
 tct = pytest.importorskip("tcdsl.torch")
@@ -53,70 +54,78 @@ def layout(x: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(x.shape), tuple(x.stride())
 
 
+@pytest.fixture(params=["prepared", "of Python"])
+def direct_call(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Direct calls, as objects of C and, without Python's headers, as those of Python."""
+    if request.param == "of Python":
+        monkeypatch.setattr(prepared_calls, "_call_type", lambda: None)
+    return ops.direct_call
+
+
 # --- without Inductor -------------------------------------------------------------------------
 
 
-def test_a_direct_call_learns_what_it_goes_through() -> None:
+def test_a_direct_call_learns_what_it_goes_through(direct_call: Any) -> None:
     _, name = register("scale")
     x, w = torch.randn(5, 7), torch.randn(7)
-    call = ops.direct_call(name, "", (3,), (layout(x), layout(w)), (layout(x),))
-    assert call._run is None
+    call = direct_call(name, "", (3,), (layout(x), layout(w)), (layout(x),))
+    assert not call.is_prepared
     for _ in range(3):
         torch.testing.assert_close(call(x, w), 3 * x * w)
-        assert call._run.__code__.co_varnames[:3] == ("x0", "x1", "a0")  # of CpuCall.unrolled
+        assert call.is_prepared
     other = torch.randn(5, 7), torch.randn(7)
     assert torch.equal(call(*other), prog.scale(*other, 3))
     first, second = call(x, w), call(x, w)
     assert first.data_ptr() != second.data_ptr()  # results are new
 
 
-def test_misaligned_and_lazily_negated_tensors_are_looked_at() -> None:
+def test_misaligned_and_lazily_negated_tensors_are_looked_at(direct_call: Any) -> None:
     _, name = register("scale")
     x, w = torch.randn(5, 7), torch.randn(7)
-    call = ops.direct_call(name, "", (2,), (layout(x), layout(w)), (layout(x),))
+    call = direct_call(name, "", (2,), (layout(x), layout(w)), (layout(x),))
     shifted = torch.randn(36)[1:].view(5, 7)  # 4 bytes from where an allocation begins
     assert layout(shifted) == layout(x) and shifted.data_ptr() % 16 == 4
     torch.testing.assert_close(call(shifted, w), 2 * shifted * w)
-    assert call._run is None  # of such tensors nothing is learnt
+    assert not call.is_prepared  # of such tensors nothing is learnt
     call(x, w)
-    learnt = call._run
+    assert call.is_prepared
     torch.testing.assert_close(call(shifted, w), 2 * shifted * w)
-    assert call._run is not None and learnt is not None
-    fresh = ops.direct_call(name, "", (2,), (layout(x), layout(w)), (layout(x),))
+    assert call.is_prepared
+    fresh = direct_call(name, "", (2,), (layout(x), layout(w)), (layout(x),))
     negated = torch._neg_view(x)
     assert negated.is_neg()
     torch.testing.assert_close(fresh(negated, w), -2 * x * w)
-    assert fresh._run is None
+    assert not fresh.is_prepared
 
 
-def test_other_layouts_than_the_graph_s_are_not_learnt() -> None:
+def test_other_layouts_than_the_graph_s_are_not_learnt(direct_call: Any) -> None:
     _, name = register("scale")
     x, w = torch.randn(7, 5).t(), torch.randn(7)
-    call = ops.direct_call(name, "", (1,), (((5, 7), (7, 1)), layout(w)), (((5, 7), (7, 1)),))
+    call = direct_call(name, "", (1,), (((5, 7), (7, 1)), layout(w)), (((5, 7), (7, 1)),))
     torch.testing.assert_close(call(x, w), x * w)
-    assert call._run is None
+    assert not call.is_prepared
 
 
-def test_a_result_of_another_shape_than_the_graph_s_is_an_error() -> None:
+def test_a_result_of_another_shape_than_the_graph_s_is_an_error(direct_call: Any) -> None:
     _, name = register("scale")
     x, w = torch.randn(5, 7), torch.randn(7)
-    call = ops.direct_call(name, "", (1,), (layout(x), layout(w)), (((5, 8), (8, 1)),))
+    call = direct_call(name, "", (1,), (layout(x), layout(w)), (((5, 8), (8, 1)),))
     with pytest.raises(AssertionError, match="shapes"):
         call(x, w)
 
 
-def test_strides_of_extents_of_one_may_be_any() -> None:
+def test_strides_of_extents_of_one_may_be_any(direct_call: Any) -> None:
     _, name = register("scale")
     x, w = torch.randn(1, 7).as_strided((1, 7), (99, 1)), torch.randn(7)
-    call = ops.direct_call(name, "", (1,), (((1, 7), (7, 1)), layout(w)), (((1, 7), (7, 1)),))
+    call = direct_call(name, "", (1,), (((1, 7), (7, 1)), layout(w)), (((1, 7), (7, 1)),))
     torch.testing.assert_close(call(x, w), x * w)
-    assert call._run is not None
+    assert call.is_prepared
 
 
-def test_a_derived_form_returns_a_list_and_faults_are_raised() -> None:
+def test_a_derived_form_returns_a_list_and_faults_are_raised(direct_call: Any) -> None:
     _, name = register("several")
     x, at = torch.randn(6), torch.arange(6).flip(0)
-    call = ops.direct_call(name, "", (), (layout(x), layout(at)), (layout(x), layout(x)))
+    call = direct_call(name, "", (), (layout(x), layout(at)), (layout(x), layout(x)))
     for _ in range(2):
         y, z = call(x, at)
         assert torch.equal(y, x[at]) and torch.equal(z, x + 1)
@@ -124,7 +133,7 @@ def test_a_derived_form_returns_a_list_and_faults_are_raised() -> None:
         call(x, at + 3)
     assert error.value.code == "TC080"
     derived = f"{name.replace('::', '::_')}_derived"
-    gradient = ops.direct_call(
+    gradient = direct_call(
         derived, "d0", (), (layout(x), layout(at), layout(x), layout(x)), (layout(x),)
     )
     dy, dz = torch.randn(6), torch.randn(6)

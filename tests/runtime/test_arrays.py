@@ -335,7 +335,7 @@ def test_other_tensors_are_refused() -> None:
     error_of("TC055", lambda: describe(torch.zeros(2, dtype=torch.complex64)))
     error = error_of("TC056", lambda: as_numpy(torch.zeros(2, 2).to_sparse()))
     assert "to_dense" in (error.hint or "")
-    error = error_of("TC066", lambda: as_numpy(torch.zeros(2, device="meta")))
+    error = error_of("TC056", lambda: as_numpy(torch.zeros(2, device="meta")))
     assert "on meta" in error.message
     assert describe(torch.zeros(2, device="meta")).device == "meta"
 
