@@ -137,7 +137,7 @@ def configs_of(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
             continue
         yield TensorConfig(*shape, step // element.size_bytes, stages)
     if is_whole and problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and element.is_half:
-        shapes = [s for s in _of_whole_atoms(each, GROUP_SHAPES) if prod(s[:2]) <= most]
+        shapes = [shape for shape in GROUP_SHAPES if prod(shape[:2]) <= most]
         for shape, stages in product(shapes, GROUP_STAGES):
             yield TensorConfig(*shape, GROUP_STEP, stages, WARPS)
     if all(map(is_boxed, each)):
