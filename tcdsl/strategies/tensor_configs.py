@@ -49,8 +49,11 @@ BOX_SHAPES = (
     (16, 32, 4, 1),
 )  # fmt: skip
 JOINT_SHAPES = ((16, 64, 8, 1),)  # of several products, too: as many sums as of more columns
+# Columns of a tile of which there are no more: the least of these that has them all.
+NARROW = (8, 16, 24, 32, 48)
 BOX_STAGES = (4, 6, 3, 8, 12)
 # Of float32 in parts: as many accumulators again hold what was added before the step.
+Shapes = Sequence[tuple[int, int, int, int]]
 Space = tuple[tuple[tuple[int, int, int, int], ...], tuple[int, ...]]
 SPLIT_SPACE: Space = ((16, 128, 4, 1), (16, 128, 8, 1), (16, 64, 4, 1)), (3, 4, 2)
 PLANE_SPACE: Space = ((16, 128, 8, 1),), (4, 3, 2)
@@ -102,6 +105,16 @@ class TensorConfig(ProductConfig):
         return self.cluster_rows, self.cluster_columns
 
 
+def narrow_shapes(columns: int, shapes: Shapes) -> Shapes:
+    """Return the narrow tiles of so many *columns*, with the rows of *shapes*; () if they are many.
+
+    Columns beyond the results take the time and the shared memory of others.
+    """
+    width = next((n for n in NARROW if n >= columns), None)
+    rows = dict.fromkeys((warps, across) for *_, warps, across in shapes if across == 1)
+    return () if width is None else tuple((16, width, *warps) for warps in rows)
+
+
 def configs_of(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
     """Yield configurations for the products *each*, of which threads hold so many *sums*."""
     problem = each[0]
@@ -109,6 +122,7 @@ def configs_of(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
     if is_in_parts(problem):
         in_planes = are_columns_in_planes(problem)
         of_parts, depths = PLANE_SPACE if in_planes else SPLIT_SPACE
+        of_parts = of_parts if in_planes else _of_whole_atoms(each, of_parts)
         for shape, stages in product(of_parts, depths):
             swath = _swath(each, shape[0] * shape[2])
             step = BOX_BYTES_A_LINE // element.size_bytes
@@ -129,8 +143,8 @@ def configs_of(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
     if all(map(is_boxed, each)):
         step = step_of(problem)
         of_several = JOINT_SHAPES if sums > 1 else ()
-        shapes = [shape for shape in (*BOX_SHAPES, *of_several) if prod(shape[:2]) <= most]
-        shapes = [s for s in shapes if all(has_whole_atoms(one, s[1]) for one in each)]
+        shapes = _of_whole_atoms(each, (*BOX_SHAPES, *of_several))
+        shapes = [shape for shape in shapes if prod(shape[:2]) <= most]
         shapes = [s for s in shapes if has_whole_lines(problem, s[0] * s[2])]
         for shape, stages in product(shapes, BOX_STAGES):
             swath = _swath(each, shape[0] * shape[2])
@@ -138,6 +152,17 @@ def configs_of(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
             yield plain
             if (own := _swath_in_turn(each, plain)) > 0:
                 yield replace(plain, swath=own, is_persistent=True)
+
+
+def _of_whole_atoms(each: Sequence[Problem], shapes: Shapes) -> Shapes:
+    """Return which of *shapes* have columns in whole atoms, narrower ones where columns are few."""
+    axes = axes_of(each[0])
+    assert axes is not None
+    for own in (narrow_shapes(each[0].extent(axes[1]), shapes), shapes):
+        fitting = [s for s in own if all(has_whole_atoms(one, s[1]) for one in each)]
+        if fitting:
+            return fitting
+    return ()
 
 
 def in_clusters(problem: Problem, config: TensorConfig) -> Iterator[TensorConfig]:

@@ -30,6 +30,7 @@ from tcdsl.strategies.tensor_types import (
 
 STEPS = (128, 64)  # bytes along the terms
 BOX_BYTES_A_LINE = 128
+FEW_ROWS = 32  # half of what four warps multiply together
 # Of rows, of columns; the reduced dimension whose terms are in a step, and the others.
 Axes = tuple[Axis, Axis, int, tuple[int, ...]]
 
@@ -132,23 +133,28 @@ def axes_of(problem: Problem) -> Axes | None:
 
 
 def _is_turned(problem: Problem, axes: Axes) -> bool:
-    """Return whether rows are to be columns, whose operand alone is as four warps need it.
+    """Return whether rows are to be columns: four warps multiply 64 rows, but 8 columns and more.
 
-    They take one operand from registers: that of rows.
+    That is where rows are few, or their operand alone is as columns' has to be: from registers the
+    four warps take that of rows.
     """
     if in_registers(problem):
         statement, column = problem.shapes[problem.lead].statement, axes[1][problem.lead]
         index = statement.indices[column]
         return any(is_in_registers(r.array) and has_index(r, index) for r in _reads(problem))
     factors = [problem.scop.arrays[read.array].dtype for read in _reads(problem)]
-    if is_split(factors[0], problem.options) or why_not_boxes(problem):
+    if why_not_boxes(problem):
         return False
     rows, columns = _are_along(problem, axes)
+    # Few columns are no whole atoms of 128 bytes: their operand has to lie along the terms.
+    has_few = rows and problem.extent(axes[0]) <= FEW_ROWS <= problem.extent(axes[1])
+    if is_split(factors[0], problem.options):
+        return has_few and not are_columns_in_planes(problem)
     own, turned = (
         all(has_groups(factor, problem.options, is_along=along) for factor in factors)
         for along in ((rows, columns), (columns, rows))
     )
-    return turned and not own
+    return turned and (has_few or not own)
 
 
 def _order_of(problem: Problem, axis: Axis) -> tuple[int, int]:

@@ -47,7 +47,7 @@ from tcdsl.strategies.schedule import Implicit, Schedule
 from tcdsl.strategies.stored_runs import stored_bytes
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.templates import column, row, tile_mma, tile_simt
-from tcdsl.strategies.tensor_configs import ProductConfig
+from tcdsl.strategies.tensor_configs import ProductConfig, Shapes
 from tcdsl.strategies.tensor_types import (
     SPLIT_TERMS,
     are_multiplied,
@@ -60,7 +60,7 @@ from tcdsl.strategies.tensor_types import (
 
 NAME = "tile_implicit"
 # Of those whose operands come in boxes, beside a producer's warp.
-BOX_SHAPES: Sequence[tuple[int, int, int, int]] = (
+BOX_SHAPES: Shapes = (
     *tensor_configs.BOX_SHAPES, (16, 64, 8, 1), (16, 64, 12, 1), (16, 128, 12, 1), (16, 192, 12, 1),
 )  # fmt: skip
 BOX_STAGES: Sequence[int] = (*tensor_configs.BOX_STAGES, 2)  # these of sums of one step
@@ -74,7 +74,7 @@ SPLIT_STAGES = (3, 2, 4)
 FEW = 12  # rows, columns or terms: threads may be faster than tiles that are mostly empty
 SURELY = gpu_thresholds.SLOWER_THAN_IMPLICIT
 OTHERS: tuple[Template[Any], ...] = (tile_mma.TEMPLATE, tile_simt.TEMPLATE)
-Way = tuple[int, Sequence[tuple[int, int, int, int]], Sequence[int], Sequence[int]]
+Way = tuple[int, Shapes, Sequence[int], Sequence[int]]
 
 
 def why_not(problem: Problem) -> str | None:
@@ -190,9 +190,27 @@ def _offered(problem: Problem) -> Iterator[tuple[ProductConfig, Work]]:
         steps *= _tiles_of_block(classes, config)
         if config.stages - 1 > steps or (config.chunks > 1 and steps < LEAST_STEPS):
             continue
+        if not _has_whole_atoms(problem, classes, config):
+            continue
         work = _work(problem, config)
         if work.shared_bytes <= room:
             yield config, work
+
+
+def _has_whole_atoms(problem: Problem, classes: Classes, config: ProductConfig) -> bool:
+    """Return whether lines of the columns' tile are made of atoms, where four warps read it."""
+    line_bytes = config.tiles.block[1] * _factor_type(problem).size_bytes
+    is_along = classes.loaded[1].is_along_terms
+    return is_along or config.together <= 1 or line_bytes % STEP_BYTES == 0
+
+
+def _narrowed(problem: Problem, shapes: Shapes) -> Shapes:
+    """Return *shapes*, or where columns are few narrow ones, if lines go along the terms."""
+    classes = classes_of(problem)
+    assert classes is not None, "why_not"
+    if not classes.loaded[1].is_along_terms:
+        return shapes
+    return tensor_configs.narrow_shapes(classes.column.extent, shapes) or shapes
 
 
 def _ways(problem: Problem) -> Iterator[Way]:
@@ -201,13 +219,13 @@ def _ways(problem: Problem) -> Iterator[Way]:
     assert classes is not None, "why_not"
     steps = (STEP_BYTES // factor.size_bytes,)
     if _why_not_on_tensor_cores(problem) is None and _is_split(problem):
-        yield tensor_configs.WARPS, SPLIT_SHAPES, steps, SPLIT_STAGES
+        yield tensor_configs.WARPS, _narrowed(problem, SPLIT_SHAPES), steps, SPLIT_STAGES
     elif _why_not_on_tensor_cores(problem) is None:
         yield 1, tensor_configs.SHAPES, steps, tensor_configs.STAGES
         if problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and factor.is_half:
             yield (
                 tensor_configs.WARPS,
-                tensor_configs.GROUP_SHAPES,
+                _narrowed(problem, tensor_configs.GROUP_SHAPES),
                 steps,
                 tensor_configs.GROUP_STAGES,
             )
@@ -237,7 +255,7 @@ def _boxed_configs(problem: Problem) -> Iterator[ProductConfig]:
         shapes, all_stages = SPLIT_SHAPES, SPLIT_STAGES
     elif not has_groups(dtype, problem.options, is_along=(rows, columns)):
         return
-    for shape, stages in product(shapes, all_stages):
+    for shape, stages in product(_narrowed(problem, shapes), all_stages):
         step = STEP_BYTES // dtype.size_bytes
         config = ProductConfig(*shape, step, stages, tensor_configs.WARPS, tensor_configs.BOXES)
         if _why_not_boxed(problem, config) is None:

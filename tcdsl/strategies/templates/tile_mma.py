@@ -137,8 +137,8 @@ def _why_not_joint(problem: Problem, name: str) -> str | None:
         return "nobody brings the factors of all products in one way"
     axes, lead_axes = axes_of(own), axes_of(one)
     assert axes is not None and lead_axes is not None
-    if in_registers(one) and shared_axis(problem, lead_axes[0])[name] != axes[0][name]:
-        return f"{name} has its operand in registers on another side than {problem.lead}"
+    if shared_axis(problem, lead_axes[0])[name] != axes[0][name]:
+        return f"{name} has its rows where {problem.lead} has columns"
     first, terms = _terms(one), Terms(name, *axes[2:])
     return why_not_joint(problem, first, axes[:2], terms) or why_not_before(problem)
 

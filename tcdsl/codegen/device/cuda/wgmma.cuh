@@ -44,18 +44,33 @@ TC_FN uint64_t tc_matrix(const void *p, int apart)
          | (uint64_t)1 << 62;
 }
 
-/* d += a * b, or d = a * b: 64 x 2 N results, the N accumulators of this thread, of which TC_D(c, i)
- * is the instruction's i-th, as an operand of the kind c.  TC_BY_COLUMNS calls DO(columns, registers,
- * the operands after them, accumulators). */
-#define TC_D(c, i) c(d[((i) / 2 % 2 * (N / 4) + (i) / 4) * 2 + (i) % 2])
-#define TC_D4(c, i) TC_D(c, i), TC_D(c, i + 1), TC_D(c, i + 2), TC_D(c, i + 3)
-#define TC_D16(c, i) TC_D4(c, i), TC_D4(c, i + 4), TC_D4(c, i + 8), TC_D4(c, i + 12)
+/* d += a * b, or d = a * b: 64 x 2 N results, the N accumulators of this thread, of which c(i) is the
+ * instruction's i-th as an operand: TC_SUM where they lie as in part "mma", rows first.  TC_BY_COLUMNS
+ * calls DO(columns, registers, the operands after them, accumulators). */
+#define TC_PLACE(i) (((i) / 2 % 2 * (N / 4) + (i) / 4) * 2 + (i) % 2)
+#define TC_SUM(i) "+f"(d[TC_PLACE(i)])
+#define TC_SUM_INT(i) "+r"(d[TC_PLACE(i)])
+#define TC_D4(c, i) c(i), c(i + 1), c(i + 2), c(i + 3)
+#define TC_D8(c, i) TC_D4(c, i), TC_D4(c, i + 4)
+#define TC_D16(c, i) TC_D8(c, i), TC_D8(c, i + 8)
 #define TC_D64(c) TC_D16(c, 0), TC_D16(c, 16), TC_D16(c, 32), TC_D16(c, 48)
+#define TC_R4 \
+  "%0, %1, %2, %3"
+#define TC_R8 \
+  TC_R4 \
+  ", %4, %5, %6, %7"
+#define TC_R12 \
+  TC_R8 \
+  ", %8, %9, %10, %11"
 #define TC_R16 \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define TC_R32 \
+  TC_R12 \
+  ", %12, %13, %14, %15"
+#define TC_R24 \
   TC_R16 \
-  ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+  ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define TC_R32 \
+  TC_R24 \
+  ", %24, %25, %26, %27, %28, %29, %30, %31"
 #define TC_R48 \
   TC_R32 \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
@@ -71,10 +86,20 @@ TC_FN uint64_t tc_matrix(const void *p, int apart)
   ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
   "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define TC_BY_COLUMNS(DO, c) \
-  static_assert(N == 16 || N == 32 || N == 48 || N == 64 || N == 96 || N == 128, "32 to 256 columns"); \
-  if constexpr (N == 16) \
+  static_assert(N <= 16 ? N > 0 && N % 4 == 0 : N == 24 || N == 32 || N == 48 || N == 64 || N == 96 \
+                                                    || N == 128, "8 to 256 columns"); \
+  if constexpr (N == 4) \
+    DO("8", TC_R4, "%4", "%5", "%6", "%7", "%8", "%9", TC_D4(c, 0)); \
+  else if constexpr (N == 8) \
+    DO("16", TC_R8, "%8", "%9", "%10", "%11", "%12", "%13", TC_D8(c, 0)); \
+  else if constexpr (N == 12) \
+    DO("24", TC_R12, "%12", "%13", "%14", "%15", "%16", "%17", TC_D8(c, 0), TC_D4(c, 8)); \
+  else if constexpr (N == 16) \
     DO("32", TC_R16, "%16", "%17", "%18", "%19", "%20", "%21", \
        TC_D16(c, 0)); \
+  else if constexpr (N == 24) \
+    DO("48", TC_R24, "%24", "%25", "%26", "%27", "%28", "%29", \
+       TC_D16(c, 0), TC_D8(c, 16)); \
   else if constexpr (N == 32) \
     DO("64", TC_R32, "%32", "%33", "%34", "%35", "%36", "%37", \
        TC_D16(c, 0), TC_D16(c, 16)); \
@@ -90,6 +115,12 @@ TC_FN uint64_t tc_matrix(const void *p, int apart)
   else if constexpr (N == 128) \
     DO("256", TC_R128, "%128", "%129", "%130", "%131", "%132", "%133", \
        TC_D64(c), TC_D16(c, 64), TC_D16(c, 80), TC_D16(c, 96), TC_D16(c, 112));
+/* The same with the words of a in registers; kind says the terms and the types. */
+#define TC_WGMMA_FROM(kind, tail, columns, registers, o0, o1, o2, o3, o4, o5, ...) \
+  asm volatile("{.reg .pred p; setp.ne.s32 p, " o5 ", 0; wgmma.mma_async.sync.aligned.m64n" columns \
+               kind " {" registers "}, {" o0 ", " o1 ", " o2 ", " o3 "}, " o4 ", p" tail ";}" \
+               : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(is_more))
+#define TC_TF32_FROM(...) TC_WGMMA_FROM("k8.f32.tf32.tf32", ", 1, 1", __VA_ARGS__)
 #define TC_HALVES(type, columns, registers, o0, o1, o2, o3, o4, o5, ...) \
   asm volatile("{.reg .pred p; setp.ne.s32 p, " o4 ", 0; wgmma.mma_async.sync.aligned.m64n" columns \
                "k16.f32." type "." type " {" registers "}, " o0 ", " o1 ", p, 1, 1, " o2 ", " o3 ";}" \
@@ -100,9 +131,9 @@ template <bool IS_BFLOAT, int TA, int TB, int N>
 TC_FN void tc_multiply_group(float (&d)[N], uint64_t a, uint64_t b, int is_more)
 {
   if constexpr (IS_BFLOAT) {
-    TC_BY_COLUMNS(TC_BFLOATS, "+f");
+    TC_BY_COLUMNS(TC_BFLOATS, TC_SUM);
   } else {
-    TC_BY_COLUMNS(TC_FLOATS, "+f");
+    TC_BY_COLUMNS(TC_FLOATS, TC_SUM);
   }
 }
 #endif

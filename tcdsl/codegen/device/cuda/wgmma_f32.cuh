@@ -61,48 +61,13 @@ TC_FN tc_again tc_again_tf32(uint32_t a, uint32_t b)
 }
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-/* d += a * b, or d = a * b: 64 x N results of 8 terms; a comes from registers. */
-TC_FN void tc_multiply_tf32(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int is_more)
+#define TC_IN_ORDER(i) "+f"(d[i])
+/* d += a * b, or d = a * b: 64 x 2 N results of 8 terms, in the instruction's order; a comes from
+ * registers. */
+template <int N>
+TC_FN void tc_multiply_tf32(float (&d)[N], const uint32_t (&a)[4], uint64_t b, int is_more)
 {
-#define TC_OWN(i) "+f"(d[i])
-  asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; "
-               "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, "
-               "%30, %31"
-               "}, {%32, %33, %34, %35}, %36, p, 1, 1;}"
-               : TC_OWN(0), TC_OWN(1), TC_OWN(2), TC_OWN(3), TC_OWN(4), TC_OWN(5), TC_OWN(6),
-                 TC_OWN(7), TC_OWN(8), TC_OWN(9), TC_OWN(10), TC_OWN(11), TC_OWN(12), TC_OWN(13),
-                 TC_OWN(14), TC_OWN(15), TC_OWN(16), TC_OWN(17), TC_OWN(18), TC_OWN(19),
-                 TC_OWN(20), TC_OWN(21), TC_OWN(22), TC_OWN(23), TC_OWN(24), TC_OWN(25),
-                 TC_OWN(26), TC_OWN(27), TC_OWN(28), TC_OWN(29), TC_OWN(30), TC_OWN(31)
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(is_more));
-#undef TC_OWN
-}
-TC_FN void tc_multiply_tf32(float (&d)[64], const uint32_t (&a)[4], uint64_t b, int is_more)
-{
-#define TC_OWN(i) "+f"(d[i])
-  asm volatile("{.reg .pred p; setp.ne.b32 p, %69, 0; "
-               "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {"
-               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, "
-               "%30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "
-               "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, "
-               "%58, %59, %60, %61, %62, %63"
-               "}, {%64, %65, %66, %67}, %68, p, 1, 1;}"
-               : TC_OWN(0), TC_OWN(1), TC_OWN(2), TC_OWN(3), TC_OWN(4), TC_OWN(5), TC_OWN(6),
-                 TC_OWN(7), TC_OWN(8), TC_OWN(9), TC_OWN(10), TC_OWN(11), TC_OWN(12), TC_OWN(13),
-                 TC_OWN(14), TC_OWN(15), TC_OWN(16), TC_OWN(17), TC_OWN(18), TC_OWN(19),
-                 TC_OWN(20), TC_OWN(21), TC_OWN(22), TC_OWN(23), TC_OWN(24), TC_OWN(25),
-                 TC_OWN(26), TC_OWN(27), TC_OWN(28), TC_OWN(29), TC_OWN(30), TC_OWN(31),
-                 TC_OWN(32), TC_OWN(33), TC_OWN(34), TC_OWN(35), TC_OWN(36), TC_OWN(37),
-                 TC_OWN(38), TC_OWN(39), TC_OWN(40), TC_OWN(41), TC_OWN(42), TC_OWN(43),
-                 TC_OWN(44), TC_OWN(45), TC_OWN(46), TC_OWN(47), TC_OWN(48), TC_OWN(49),
-                 TC_OWN(50), TC_OWN(51), TC_OWN(52), TC_OWN(53), TC_OWN(54), TC_OWN(55),
-                 TC_OWN(56), TC_OWN(57), TC_OWN(58), TC_OWN(59), TC_OWN(60), TC_OWN(61),
-                 TC_OWN(62), TC_OWN(63)
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(is_more));
-#undef TC_OWN
+  TC_BY_COLUMNS(TC_TF32_FROM, TC_IN_ORDER);
 }
 #endif
 
@@ -125,16 +90,20 @@ template <int LINES, bool IS_ALONG> TC_FN int tc_of_line(int line, int term)
 
 /* This thread's share of B, one of THREADS: SHARE times four terms of a column. */
 template <int N, int THREADS, bool IS_B> struct tc_share_f32 {
-  static constexpr int SHARE = 8 * N / THREADS, APART = THREADS / N; /* in chunks, if not IS_B */
-  static_assert(IS_B || THREADS % N == 0, "threads have one column each");
+  static constexpr int CHUNKS = 8 * N, SHARE = (CHUNKS + THREADS - 1) / THREADS;
+  static constexpr int APART = THREADS / N; /* in chunks, if not IS_B */
+  static_assert(IS_B || (THREADS % N == 0 && N % 32 == 0), "threads have one column each");
+  static_assert(THREADS % 64 == 0, "a thread's columns are a multiple of 8 apart");
   float x[SHARE][4];
-  int column, chunk;
+  int column, chunk, n_there; /* chunks of this thread: none or one less where few are dealt */
 
   __device__ __forceinline__ void load(const float *B, int thread)
   {
     column = IS_B ? thread / 8 : thread % N, chunk = IS_B ? thread % 8 : thread / N;
+    n_there = CHUNKS % THREADS == 0 || thread < CHUNKS % THREADS ? SHARE : SHARE - 1;
 #pragma unroll
     for (int s = 0; s < SHARE; s++) {
+      if (CHUNKS % THREADS != 0 && s >= n_there) continue;
       if constexpr (IS_B) { /* of columns a multiple of 8 apart */
         const int place = tc_place_f32<N>(column, column % 8, 4 * chunk);
         const tc_vec<float, 4> own = tc_vload<4>(B + place + s * (THREADS / 8 * 32));
@@ -156,6 +125,7 @@ template <int N, int THREADS, bool IS_B> struct tc_share_f32 {
     uint32_t least = ~0u;
 #pragma unroll
     for (int s = 0; s < SHARE; s++) {
+      if (CHUNKS % THREADS != 0 && s >= n_there) continue;
       tc_vec<uint32_t, 4> high, low;
 #pragma unroll
       for (int t = 0; t < 4; t++) {

@@ -23,13 +23,13 @@ template <bool IS_BFLOAT, int TB, int N>
 TC_FN void tc_multiply_from(float (&d)[N], const uint32_t (&a)[4], uint64_t b, int is_more)
 {
   if constexpr (IS_BFLOAT && TB) {
-    TC_BY_COLUMNS(TC_BFLOATS_FROM_TURNED, "+f");
+    TC_BY_COLUMNS(TC_BFLOATS_FROM_TURNED, TC_SUM);
   } else if constexpr (IS_BFLOAT) {
-    TC_BY_COLUMNS(TC_BFLOATS_FROM, "+f");
+    TC_BY_COLUMNS(TC_BFLOATS_FROM, TC_SUM);
   } else if constexpr (TB) {
-    TC_BY_COLUMNS(TC_FLOATS_FROM_TURNED, "+f");
+    TC_BY_COLUMNS(TC_FLOATS_FROM_TURNED, TC_SUM);
   } else {
-    TC_BY_COLUMNS(TC_FLOATS_FROM, "+f");
+    TC_BY_COLUMNS(TC_FLOATS_FROM, TC_SUM);
   }
 }
 #endif

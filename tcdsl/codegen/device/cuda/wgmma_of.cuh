@@ -11,10 +11,6 @@
   asm volatile("{.reg .pred p; setp.ne.s32 p, " o2 ", 0; wgmma.mma_async.sync.aligned.m64n" columns \
                kind " {" registers "}, " o0 ", " o1 ", p" tail ";}" \
                : __VA_ARGS__ : "l"(a), "l"(b), "r"(is_more))
-#define TC_WGMMA_FROM(kind, tail, columns, registers, o0, o1, o2, o3, o4, o5, ...) \
-  asm volatile("{.reg .pred p; setp.ne.s32 p, " o5 ", 0; wgmma.mma_async.sync.aligned.m64n" columns \
-               kind " {" registers "}, {" o0 ", " o1 ", " o2 ", " o3 "}, " o4 ", p" tail ";}" \
-               : __VA_ARGS__ : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(is_more))
 /* d += a * b: 64 x 2 N results of as many terms as are in 32 bytes; see tc_multiply_group. */
 #define TC_GROUP_OF(of, S, c, A, group)                                                            \
   template <int N> TC_FN void tc_add_group(tc_of_##of, S(&d)[N], A a, uint64_t b, int is_more)     \
@@ -25,23 +21,22 @@
 #define TC_I8_U8(...) TC_WGMMA_OF("k32.s32.s8.u8", "", __VA_ARGS__)
 #define TC_U8_I8(...) TC_WGMMA_OF("k32.s32.u8.s8", "", __VA_ARGS__)
 #define TC_U8_U8(...) TC_WGMMA_OF("k32.s32.u8.u8", "", __VA_ARGS__)
-TC_GROUP_OF(i8_i8, int32_t, "+r", uint64_t, TC_I8_I8)
-TC_GROUP_OF(i8_u8, int32_t, "+r", uint64_t, TC_I8_U8)
-TC_GROUP_OF(u8_i8, int32_t, "+r", uint64_t, TC_U8_I8)
-TC_GROUP_OF(u8_u8, int32_t, "+r", uint64_t, TC_U8_U8)
+TC_GROUP_OF(i8_i8, int32_t, TC_SUM_INT, uint64_t, TC_I8_I8)
+TC_GROUP_OF(i8_u8, int32_t, TC_SUM_INT, uint64_t, TC_I8_U8)
+TC_GROUP_OF(u8_i8, int32_t, TC_SUM_INT, uint64_t, TC_U8_I8)
+TC_GROUP_OF(u8_u8, int32_t, TC_SUM_INT, uint64_t, TC_U8_U8)
 #define TC_E4M3_E4M3(...) TC_WGMMA_OF("k32.f32.e4m3.e4m3", ", 1, 1", __VA_ARGS__)
 #define TC_E4M3_E5M2(...) TC_WGMMA_OF("k32.f32.e4m3.e5m2", ", 1, 1", __VA_ARGS__)
 #define TC_E5M2_E4M3(...) TC_WGMMA_OF("k32.f32.e5m2.e4m3", ", 1, 1", __VA_ARGS__)
 #define TC_E5M2_E5M2(...) TC_WGMMA_OF("k32.f32.e5m2.e5m2", ", 1, 1", __VA_ARGS__)
-TC_GROUP_OF(e4m3_e4m3, float, "+f", uint64_t, TC_E4M3_E4M3)
-TC_GROUP_OF(e4m3_e5m2, float, "+f", uint64_t, TC_E4M3_E5M2)
-TC_GROUP_OF(e5m2_e4m3, float, "+f", uint64_t, TC_E5M2_E4M3)
-TC_GROUP_OF(e5m2_e5m2, float, "+f", uint64_t, TC_E5M2_E5M2)
+TC_GROUP_OF(e4m3_e4m3, float, TC_SUM, uint64_t, TC_E4M3_E4M3)
+TC_GROUP_OF(e4m3_e5m2, float, TC_SUM, uint64_t, TC_E4M3_E5M2)
+TC_GROUP_OF(e5m2_e4m3, float, TC_SUM, uint64_t, TC_E5M2_E4M3)
+TC_GROUP_OF(e5m2_e5m2, float, TC_SUM, uint64_t, TC_E5M2_E5M2)
 #define TC_TF32(...) TC_WGMMA_OF("k8.f32.tf32.tf32", ", 1, 1", __VA_ARGS__)
-#define TC_TF32_FROM(...) TC_WGMMA_FROM("k8.f32.tf32.tf32", ", 1, 1", __VA_ARGS__)
 typedef const uint32_t (&tc_words)[4];
-TC_GROUP_OF(f32_f32, float, "+f", uint64_t, TC_TF32)
-TC_GROUP_OF(f32_f32, float, "+f", tc_words, TC_TF32_FROM)
+TC_GROUP_OF(f32_f32, float, TC_SUM, uint64_t, TC_TF32)
+TC_GROUP_OF(f32_f32, float, TC_SUM, tc_words, TC_TF32_FROM)
 #endif
 
 #ifndef __CUDA_ARCH__
