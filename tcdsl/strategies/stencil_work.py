@@ -5,6 +5,8 @@
     rows        neighbours along the last axis but one that a thread takes: of what it loads for
                 one of them the next ones need most, so that r rows with distances 0 to d between
                 them load r + d elements and not r (d + 1)
+    columns     of arrays that stages read at distances along those rows alone: registers too, if
+                a thread has all rows of a tile.  Nothing is shared, and no barrier is met
     instances   of a stage: those of its reach, in whole warps along the last axis
 
 Bytes from and to memory are those of each array once; halos are read again from the second-level
@@ -12,6 +14,7 @@ cache.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache, reduce
 from math import prod
 
@@ -28,6 +31,12 @@ BASE_REGISTERS = gpu_thresholds.BASE_REGISTERS
 ADDRESS_INSTRUCTIONS = gpu_thresholds.STENCIL_ADDRESS_INSTRUCTIONS
 CALL_INSTRUCTIONS = gpu_thresholds.CALL_INSTRUCTIONS
 MOST_ROWS = 8
+WHOLE = 0  # rows of a thread: all of a tile
+MOST_COLUMN = 32  # rows of a tile that a thread has alone: they are unrolled
+# Of a thread that has a column, as NVRTC 13 makes it of 8 to 32 rows: 32 registers, and between a
+# load and what needs it some 8 others (unsharp; 28 to 35 instructions a value).
+COLUMN_REGISTERS = 32
+LOADS_AHEAD = 8
 WARPS, MOST_THREADS = 2, 512  # of a block: at least, and at most
 WORD_BYTES = 4
 OTHERS = gpu_thresholds.STENCIL_OTHER_UNITS
@@ -41,14 +50,15 @@ class StencilConfig:
 
     threads_x: int
     threads_y: int = 1
-    rows: int = 1
+    rows: int = 1  # WHOLE: all of a tile
 
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
     """A chain's stages, by statement, in tiles of *sizes*, *counts* of them along each axis.
 
-    *arrays* are by the names that stages have for them; *inside*: those of tiles.
+    *arrays* are by the names that stages have for them; *inside*: those of tiles.  *in_columns*, a
+    thread has all rows of a tile.
     """
 
     stages: Mapping[str, Stage]
@@ -57,6 +67,12 @@ class Tiles:
     stored: frozenset[str]
     sizes: tuple[int, ...]
     counts: tuple[int, ...]
+    in_columns: bool = False
+
+    def run_by(self, config: StencilConfig) -> "Tiles":
+        """Return the same as the threads of *config* have it."""
+        in_columns = config.rows == WHOLE
+        return self if in_columns == self.in_columns else replace(self, in_columns=in_columns)
 
     @cached_property
     def names_inside(self) -> frozenset[str]:
@@ -70,13 +86,39 @@ class Tiles:
 
     @cached_property
     def planes(self) -> frozenset[str]:
-        """Return the arrays that some stage reads at a distance."""
-        return frozenset(
+        """The arrays that some stage reads at a distance, which its thread does not have."""
+        far = {
             array
             for stage in self.stages.values()
             for array, distances in stage.reads
             if array in self.inside and (any(distances) or self.inside[array] != stage.reach)
-        )
+        }
+        return frozenset(far - self.columns if self.in_columns else far)
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """The arrays that no stage reads at a distance, but along the last axis but one."""
+        far = {
+            array
+            for stage in self.stages.values()
+            for array, distances in stage.reads
+            if array in self.inside
+            and (
+                any(_but_rows(distances)) or _but_rows(self.inside[array]) != _but_rows(stage.reach)
+            )
+        }
+        return self.names_inside - far
+
+    @cached_property
+    def why_no_columns(self) -> str | None:
+        """Why no thread has all rows of a tile, None if it may."""
+        if len(self.sizes) != 2 or self.sizes[-2] > MOST_COLUMN:
+            return "tiles have no rows, or more than a thread's registers"
+        if not self.planes or not self.planes <= self.columns:
+            return "stages read one another at distances along other axes than rows"
+        if any(stage.along > 1 for stage in self.stages.values()):
+            return "stages have axes of their own"
+        return None
 
     @cached_property
     def levels(self) -> dict[str, int]:
@@ -107,12 +149,21 @@ class Tiles:
 
     @cached_property
     def moved_bytes(self) -> tuple[float, float, float]:
-        """The bytes that are read, and written, and those read with the halos."""
-        reads = {array for s in self.stages.values() for array, _ in s.reads} - set(self.inside)
-        read = float(sum(self.arrays[name].size_bytes() or 0 for name in reads))
+        """The bytes that are read, and written, and those read with the halos.
+
+        After a barrier they are read again: the tiles of a multiprocessor's blocks are more than
+        the first-level cache has.
+        """
+        grown: dict[tuple[str, int], int] = {}
+        for name, stage in self.stages.items():
+            size = prod(self.extents(stage.reach))
+            for array in {array for array, _ in stage.reads} - self.names_inside:
+                key = array, self.levels[name]
+                grown[key] = max(grown.get(key, 0), size)
+        bytes_of = {name: float(self.arrays[name].size_bytes() or 0) for name, _ in grown}
         written = float(sum(self.arrays[name].size_bytes() or 0 for name in self.stored))
-        grown = max(map(prod, self.extents_of_stages))
-        return read, written, read * grown / prod(self.sizes)
+        again = sum(bytes_of[name] * size for (name, _), size in grown.items())
+        return sum(bytes_of.values()), written, again / prod(self.sizes)
 
     def whole(self, number: int) -> Extent:
         """Return how many tiles along the axis *number* no end of a stage cuts."""
@@ -137,10 +188,18 @@ def configs(tiles: Tiles, chip: Chip) -> Iterator[StencilConfig]:
                 continue
             if WARPS * chip.threads_per_warp <= x * y <= min(MOST_THREADS, chip.threads_per_block):
                 yield StencilConfig(x, y, rows)
+        if x >= max(WARPS * chip.threads_per_warp, tiles.sizes[-1]) and not tiles.why_no_columns:
+            yield StencilConfig(x, 1, WHOLE)
+
+
+def _but_rows(axes: Sequence[object]) -> tuple[object, ...]:
+    """Return *axes* without the last but one."""
+    return (*axes[:-2], axes[-1])
 
 
 def stencil_work(tiles: Tiles, config: StencilConfig, chip: Chip) -> Work:
     """Return what the kernel costs with the threads of *config*."""
+    tiles = tiles.run_by(config)
     some = next(iter(tiles.stages.values()))
     blocks = prod(tiles.counts) * some.outside
     counts = _Counts()
@@ -152,7 +211,10 @@ def stencil_work(tiles: Tiles, config: StencilConfig, chip: Chip) -> Work:
     element = max(array.dtype.size_bytes for array in tiles.arrays.values())
     # What the multiprocessor needs for a block's instructions, of which the chain has the rest.
     own = counts.instructions / (chip.threads_per_warp * chip.schedulers_per_multiprocessor)
-    registers = BASE_REGISTERS + 8 + 3 * config.rows * min(first, 8) // 2
+    rows = config.rows or MOST_ROWS
+    registers = BASE_REGISTERS + 8 + 3 * rows * min(first, 8) // 2
+    if tiles.in_columns:
+        registers = COLUMN_REGISTERS
     return Work(
         blocks=blocks,
         threads=config.threads_x * config.threads_y,
@@ -164,10 +226,10 @@ def stencil_work(tiles: Tiles, config: StencilConfig, chip: Chip) -> Work:
         shared_traffic_bytes=counts.shared * blocks,
         operations=tuple((unit, count * blocks) for unit, count in counts.operations.items()),
         instructions=counts.instructions * blocks,
-        in_flight_bytes=float(element * config.rows * 2),
-        independent=float(min(4, config.rows)),
+        in_flight_bytes=float(element * rows * 2),
+        independent=float(min(4, rows)),
         chain=Waits(
-            dram_loads=1,
+            dram_loads=max(1.0, counts.loads / LOADS_AHEAD) if tiles.in_columns else 1.0,
             block_barriers=levels,
             shared_loads=2.0 * levels,
             cycles=max(0.0, CYCLES * counts.longest - own),
@@ -194,6 +256,7 @@ class _Counts:
         self.shared = 0.0
         self.instructions = 0.0
         self.longest = 0.0  # of one thread, the busiest
+        self.loads = 0.0  # from memory, of that thread: of the stage that has most
         self.operations: dict[Unit, float] = {}
 
     def add(
@@ -202,7 +265,8 @@ class _Counts:
         """Add what the instances of *stage* do, of which a tile has *extents*."""
         planes = tiles.planes
         slots = _slots(extents, config) * stage.along
-        of_planes, of_memory, addresses = _loads(stage, planes, tiles.names_inside, config.rows)
+        rows = config.rows or extents[-2]
+        of_planes, of_memory, addresses = _loads(stage, planes, tiles.names_inside, rows)
         stores = stage.array in planes
         self.shared += slots * (of_planes + stores) * tiles.word_bytes
         simple = max(1, stage.operations)
@@ -211,10 +275,14 @@ class _Counts:
         if stage.calls:
             special = self.operations.get(Unit.SPECIAL, 0.0)
             self.operations[Unit.SPECIAL] = special + slots * stage.calls
-        each = simple + CALL_INSTRUCTIONS * stage.calls + of_planes + stores + 1
-        each += of_memory + addresses * ADDRESS_INSTRUCTIONS
+        each = simple + CALL_INSTRUCTIONS * stage.calls + of_planes + stores + of_memory
+        # Whoever has a column finds the address of its first row, and the others beside it.
+        own = 1 + addresses * ADDRESS_INSTRUCTIONS
+        each += own / rows if tiles.in_columns else own
         self.instructions += slots * each
-        self.longest += _turns(extents, config) * stage.along * each
+        turns = _turns(extents, config) * stage.along
+        self.longest += turns * each
+        self.loads = max(self.loads, turns * of_memory)
 
 
 def _slots(extents: Sequence[int], config: StencilConfig) -> float:
@@ -223,7 +291,8 @@ def _slots(extents: Sequence[int], config: StencilConfig) -> float:
     warps = min(32, config.threads_x)
     slots = float(-(-x // warps) * warps)
     if outer:
-        slots *= -(-outer[-1] // config.rows) * config.rows
+        rows = config.rows or outer[-1]
+        slots *= -(-outer[-1] // rows) * rows
     return slots * prod(outer[:-1])
 
 
@@ -232,8 +301,9 @@ def _turns(extents: Sequence[int], config: StencilConfig) -> int:
     *outer, x = extents
     turns = -(-x // config.threads_x)
     if outer:
-        groups = -(-outer[-1] // config.rows)
-        turns *= -(-groups // config.threads_y) * config.rows
+        rows = config.rows or outer[-1]
+        groups = -(-outer[-1] // rows)
+        turns *= -(-groups // config.threads_y) * rows
     return turns * prod(outer[:-1])
 
 
