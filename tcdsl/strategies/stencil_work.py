@@ -33,9 +33,11 @@ CALL_INSTRUCTIONS = gpu_thresholds.CALL_INSTRUCTIONS
 MOST_ROWS = 8
 WHOLE = 0  # rows of a thread: all of a tile
 MOST_COLUMN = 32  # rows of a tile that a thread has alone: they are unrolled
+MOST_VALUES = 48  # the same, of vectors: of 32 rows of four NVRTC spills, and takes 6 s
 # Of a thread that has a column, as NVRTC 13 makes it of 8 to 32 rows: 32 registers, and between a
 # load and what needs it some 8 others (unsharp; 28 to 35 instructions a value).
 COLUMN_REGISTERS = 32
+VECTOR_COLUMN_REGISTERS = 96  # the same of vectors of four, of 8 rows; of 16 rows 75
 LOADS_AHEAD = 8
 WARPS, MOST_THREADS = 2, 512  # of a block: at least, and at most
 WORD_BYTES = 4
@@ -51,6 +53,7 @@ class StencilConfig:
     threads_x: int
     threads_y: int = 1
     rows: int = 1  # WHOLE: all of a tile
+    vector: int = 1  # neighbours along x that a thread with a column takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +123,23 @@ class Tiles:
             return "stages have axes of their own"
         return None
 
+    def vector_of_columns(self, chip: Chip) -> int:
+        """Return how many neighbours a thread with a column may take as vectors, 1 if none.
+
+        All arrays have elements of one size, and rows of whole vectors, as results and tiles have.
+        """
+        reads = {name for stage in self.stages.values() for name, _ in stage.reads}
+        names = reads - self.names_inside | self.stored
+        arrays = [array for array in map(self.arrays.__getitem__, names) if len(array.shape) > 1]
+        sizes = {array.dtype.size_bytes for array in arrays}
+        if len(sizes) != 1 or any(array.strides is not None for array in arrays):
+            return 1
+        vector = chip.vector_bytes // max(sizes)
+        ends = [stage.ends[-1] for stage in self.stages.values()]
+        rows = [*ends, *(array.shape[-1] for array in arrays), self.sizes[-1]]
+        is_whole = all(isinstance(row, int) and row % vector == 0 for row in rows)
+        return vector if is_whole else 1
+
     @cached_property
     def levels(self) -> dict[str, int]:
         """Return after how many barriers each statement runs: what it reads in planes is there."""
@@ -188,8 +208,14 @@ def configs(tiles: Tiles, chip: Chip) -> Iterator[StencilConfig]:
                 continue
             if WARPS * chip.threads_per_warp <= x * y <= min(MOST_THREADS, chip.threads_per_block):
                 yield StencilConfig(x, y, rows)
-        if x >= max(WARPS * chip.threads_per_warp, tiles.sizes[-1]) and not tiles.why_no_columns:
+        if x < WARPS * chip.threads_per_warp or tiles.why_no_columns:
+            continue
+        if x >= tiles.sizes[-1]:
             yield StencilConfig(x, 1, WHOLE)
+        vector = tiles.vector_of_columns(chip)
+        is_short = tiles.sizes[-2] * vector <= MOST_VALUES
+        if vector > 1 and x == tiles.sizes[-1] // vector and is_short:
+            yield StencilConfig(x, 1, WHOLE, vector)
 
 
 def _but_rows(axes: Sequence[object]) -> tuple[object, ...]:
@@ -214,7 +240,7 @@ def stencil_work(tiles: Tiles, config: StencilConfig, chip: Chip) -> Work:
     rows = config.rows or MOST_ROWS
     registers = BASE_REGISTERS + 8 + 3 * rows * min(first, 8) // 2
     if tiles.in_columns:
-        registers = COLUMN_REGISTERS
+        registers = COLUMN_REGISTERS if config.vector == 1 else VECTOR_COLUMN_REGISTERS
     return Work(
         blocks=blocks,
         threads=config.threads_x * config.threads_y,
@@ -267,6 +293,8 @@ class _Counts:
         slots = _slots(extents, config) * stage.along
         rows = config.rows or extents[-2]
         of_planes, of_memory, addresses = _loads(stage, planes, tiles.names_inside, rows)
+        if config.vector > 1:
+            of_memory = _vectors(stage, tiles.names_inside, rows, config.vector)
         stores = stage.array in planes
         self.shared += slots * (of_planes + stores) * tiles.word_bytes
         simple = max(1, stage.operations)
@@ -289,7 +317,7 @@ def _slots(extents: Sequence[int], config: StencilConfig) -> float:
     """Return the instances of a stage in a block, those of idle lanes of warps included."""
     *outer, x = extents
     warps = min(32, config.threads_x)
-    slots = float(-(-x // warps) * warps)
+    slots = float(-(-x // (warps * config.vector)) * warps * config.vector)
     if outer:
         rows = config.rows or outer[-1]
         slots *= -(-outer[-1] // rows) * rows
@@ -299,7 +327,7 @@ def _slots(extents: Sequence[int], config: StencilConfig) -> float:
 def _turns(extents: Sequence[int], config: StencilConfig) -> int:
     """Return the instances of a stage that the busiest thread of a block runs."""
     *outer, x = extents
-    turns = -(-x // config.threads_x)
+    turns = -(-x // (config.threads_x * config.vector)) * config.vector
     if outer:
         rows = config.rows or outer[-1]
         groups = -(-outer[-1] // rows)
@@ -326,3 +354,21 @@ def _loads(
         of_memory += loaded * (name not in inside)
     addresses = {name for name, _ in groups if name not in inside}
     return of_planes, of_memory, len(addresses)
+
+
+def _vectors(stage: Stage, inside: frozenset[str], rows: int, vector: int) -> float:
+    """Return how many vectors of memory an instance loads, of *rows* that a thread has.
+
+    Windows of one row have them in common (codegen/cuda/vectors).
+    """
+    far: dict[str, list[tuple[int, ...]]] = {}
+    for name, distances in stage.reads:
+        if name not in inside and len(distances) > 1:
+            far.setdefault(name, []).append(distances)
+    total = 0.0
+    for several in far.values():
+        across, along = ([distances[axis] for distances in several] for axis in (-1, -2))
+        of_row = -(-(max(across) - min(across) + vector) // vector)
+        loaded = min(rows * len(set(along)), rows + max(along) - min(along)) / rows
+        total += of_row * loaded / vector
+    return total

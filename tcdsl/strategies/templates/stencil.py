@@ -158,9 +158,12 @@ def _inside(
         if config.rows > 1:
             of_thread = Coordinate(y, low, 1, config.rows)
             rows.append(Piece(of_thread, config.rows, Role.PARALLEL, LoopKind.UNROLL))
-    along_x = Coordinate(x, shape.lower[x])
+    along_x = Coordinate(x, shape.lower[x], config.vector)
     thread = LoopKind.THREAD, 0, config.threads_x
-    threads.append(Piece(along_x, shape.extents[x], Role.PARALLEL, *thread))
+    threads.append(Piece(along_x, -(-shape.extents[x] // config.vector), Role.PARALLEL, *thread))
+    if config.vector > 1:
+        lanes = Coordinate(x, shape.lower[x], 1, config.vector)
+        rows.append(Piece(lanes, config.vector, Role.PARALLEL, LoopKind.LANES))
     written_out = [
         Piece(Coordinate(d, shape.lower[d]), shape.extents[d], shape.roles[d], LoopKind.UNROLL)
         for d in channels
