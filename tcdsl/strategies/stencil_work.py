@@ -6,7 +6,7 @@
                 one of them the next ones need most, so that r rows with distances 0 to d between
                 them load r + d elements and not r (d + 1)
     columns     of arrays that stages read at distances along those rows alone: registers too, if
-                a thread has all rows of a tile.  Nothing is shared, and no barrier is met
+                a thread has all rows of a tile, in vectors.  Nothing is shared, and no barrier met
     instances   of a stage: those of its reach, in whole warps along the last axis
 
 Bytes from and to memory are those of each array once; halos are read again from the second-level
@@ -32,13 +32,11 @@ ADDRESS_INSTRUCTIONS = gpu_thresholds.STENCIL_ADDRESS_INSTRUCTIONS
 CALL_INSTRUCTIONS = gpu_thresholds.CALL_INSTRUCTIONS
 MOST_ROWS = 8
 WHOLE = 0  # rows of a thread: all of a tile
-MOST_COLUMN = 32  # rows of a tile that a thread has alone: they are unrolled
-MOST_VALUES = 48  # the same, of vectors: of 32 rows of four NVRTC spills, and takes 6 s
-# Of a thread that has a column, as NVRTC 13 makes it of 8 to 32 rows: 32 registers, and between a
-# load and what needs it some 8 others (unsharp; 28 to 35 instructions a value).
-COLUMN_REGISTERS = 32
-VECTOR_COLUMN_REGISTERS = 96  # the same of vectors of four, of 8 rows; of 16 rows 75
-LOADS_AHEAD = 8
+# Of a thread that has columns of a tile, in vectors: rows, which are unrolled (8 are faster than 4,
+# 12 and 16, and NVRTC takes 1.5 s for 16), registers, and loads between one and what needs it.
+MOST_COLUMN = 8
+COLUMN_REGISTERS = 96
+LOADS_AHEAD = 10
 WARPS, MOST_THREADS = 2, 512  # of a block: at least, and at most
 WORD_BYTES = 4
 OTHERS = gpu_thresholds.STENCIL_OTHER_UNITS
@@ -210,11 +208,8 @@ def configs(tiles: Tiles, chip: Chip) -> Iterator[StencilConfig]:
                 yield StencilConfig(x, y, rows)
         if x < WARPS * chip.threads_per_warp or tiles.why_no_columns:
             continue
-        if x >= tiles.sizes[-1]:
-            yield StencilConfig(x, 1, WHOLE)
         vector = tiles.vector_of_columns(chip)
-        is_short = tiles.sizes[-2] * vector <= MOST_VALUES
-        if vector > 1 and x == tiles.sizes[-1] // vector and is_short:
+        if vector > 1 and x == tiles.sizes[-1] // vector:
             yield StencilConfig(x, 1, WHOLE, vector)
 
 
@@ -240,7 +235,7 @@ def stencil_work(tiles: Tiles, config: StencilConfig, chip: Chip) -> Work:
     rows = config.rows or MOST_ROWS
     registers = BASE_REGISTERS + 8 + 3 * rows * min(first, 8) // 2
     if tiles.in_columns:
-        registers = COLUMN_REGISTERS if config.vector == 1 else VECTOR_COLUMN_REGISTERS
+        registers = COLUMN_REGISTERS
     return Work(
         blocks=blocks,
         threads=config.threads_x * config.threads_y,

@@ -108,47 +108,38 @@ def test_the_work_of_a_tile(lower: Callable[..., Any]) -> None:
 
 def test_only_rows_may_be_in_columns(lower: Callable[..., Any]) -> None:
     chip = load_chip("h200")
-    for source, sizes, is_column in ((COLUMNS, (131, 68), True), (JACOBI, (131, 131), False)):
+
+    def tiles_of(source: str, *sizes: int) -> Tiles:
         scop, (chain,) = stencils.stencils_of(lower(source, sizes))
-        stages = stages_of(scop, chain)
-        tiles = gpu_stencils._tiles_of(scop, chain, stages, (32, 64))
-        assert any(c.rows == WHOLE for c in configs(tiles, chip)) == is_column
-        assert (tiles.why_no_columns is None) == is_column
-    column = StencilConfig(64, 1, WHOLE)
-    scop, (chain,) = stencils.stencils_of(lower(COLUMNS, (131, 68)))
-    tiles = gpu_stencils._tiles_of(scop, chain, stages_of(scop, chain), (32, 64))
-    assert tiles.vector_of_columns(chip) == 4
+        return gpu_stencils._tiles_of(scop, chain, stages_of(scop, chain), (8, 256))
+
+    tiles, column = tiles_of(COLUMNS, 131, 668), StencilConfig(64, 1, WHOLE, 4)
+    for other in (tiles, tiles_of(COLUMNS, 131, 670), tiles_of(JACOBI, 668, 668)):
+        assert (column in configs(other, chip)) == (other is tiles)
+    assert tiles_of(JACOBI, 668, 668).why_no_columns is not None
     shared, own = (stencil_work(tiles, c, chip) for c in (StencilConfig(64, 2, 4), column))
-    assert shared.shared_bytes == 4 * 35 * 64 and own.shared_bytes == 0
+    assert shared.shared_bytes == 4 * 11 * 256 and own.shared_bytes == 0
     assert shared.chain.block_barriers == 1 and own.chain.block_barriers == 0
     # After the barrier x is read again, of whoever has it from memory.
-    assert shared.l2_bytes - own.l2_bytes == 4 * 131 * 68
+    assert shared.l2_bytes - own.l2_bytes == 4 * 131 * 668
 
 
-@pytest.mark.parametrize(("vector", "width"), [(1, 70), (4, 68)])
 def test_a_thread_has_a_column(
-    cuda_unit: Callable[..., Any],
-    check_emulated: CheckAll,
-    monkeypatch: pytest.MonkeyPatch,
-    vector: int,
-    width: int,
+    cuda_unit: Callable[..., Any], check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def tilings(_: Scop, chain: Chain, *__: object, **___: object) -> Iterator[Tiling]:
         if len(chain.stencil) == 2:
             yield Tiling((8, 32), len(chain.members) ** 2.0, 0.0)
 
     monkeypatch.setattr(gpu_planner, "gpu_tilings", tilings)
-    column = StencilConfig(64 // vector, 1, WHOLE, vector)
-    monkeypatch.setattr(stencil, "configs", lambda *_: [column])
-    unit = cuda_unit(COLUMNS, (29, width))
-    # Of taps 0, 1 and 4 one is of two vectors.
-    assert ("tc_window<4, 1>" in unit.done.source.text) == (vector > 1)
+    monkeypatch.setattr(stencil, "configs", lambda *_: [StencilConfig(16, 1, WHOLE, 4)])
+    unit = cuda_unit(COLUMNS, (29, 68))
     (kernel,) = unit.done.plan.kernels
     assert kernel.template == "stencil" and "8 rows each" in kernel.why[-1]
     assert all(p.space is not Space.SHARED for p in unit.done.plan.placements.values())
     assert not any(s.kind is Kind.BARRIER for s in unit.done.plan.scop.statements)
-    others = [(4, 9), (3, 9)] if vector == 1 else [(4, 12)]
-    check_emulated([(COLUMNS, [shape]) for shape in ((29, width), *others)])
+    assert "tc_window<4, 1>" in unit.done.source.text  # of taps 0, 1 and 4 one is of two vectors
+    check_emulated([(COLUMNS, [shape]) for shape in ((29, 68), (4, 12), (13, 44))])
 
 
 @pytest.mark.slow
