@@ -5,6 +5,8 @@
     rows        neighbours along the last axis but one that a thread takes: of what it loads for
                 one of them the next ones need most, so that r rows with distances 0 to d between
                 them load r + d elements and not r (d + 1)
+    columns     of arrays that stages read at distances along those rows alone: registers too, if
+                a thread has all rows of a tile, in vectors.  Nothing is shared, and no barrier met
     instances   of a stage: those of its reach, in whole warps along the last axis
 
 Bytes from and to memory are those of each array once; halos are read again from the second-level
@@ -12,6 +14,7 @@ cache.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache, reduce
 from math import prod
 
@@ -28,6 +31,12 @@ BASE_REGISTERS = gpu_thresholds.BASE_REGISTERS
 ADDRESS_INSTRUCTIONS = gpu_thresholds.STENCIL_ADDRESS_INSTRUCTIONS
 CALL_INSTRUCTIONS = gpu_thresholds.CALL_INSTRUCTIONS
 MOST_ROWS = 8
+WHOLE = 0  # rows of a thread: all of a tile
+# Of a thread that has columns of a tile, in vectors: rows, which are unrolled (8 are faster than 4,
+# 12 and 16, and NVRTC takes 1.5 s for 16), registers, and loads between one and what needs it.
+MOST_COLUMN = 8
+COLUMN_REGISTERS = 96
+LOADS_AHEAD = 10
 WARPS, MOST_THREADS = 2, 512  # of a block: at least, and at most
 WORD_BYTES = 4
 OTHERS = gpu_thresholds.STENCIL_OTHER_UNITS
@@ -41,14 +50,16 @@ class StencilConfig:
 
     threads_x: int
     threads_y: int = 1
-    rows: int = 1
+    rows: int = 1  # WHOLE: all of a tile
+    vector: int = 1  # neighbours along x that a thread with a column takes
 
 
 @dataclass(frozen=True, eq=False)
 class Tiles:
     """A chain's stages, by statement, in tiles of *sizes*, *counts* of them along each axis.
 
-    *arrays* are by the names that stages have for them; *inside*: those of tiles.
+    *arrays* are by the names that stages have for them; *inside*: those of tiles.  *in_columns*, a
+    thread has all rows of a tile.
     """
 
     stages: Mapping[str, Stage]
@@ -57,6 +68,12 @@ class Tiles:
     stored: frozenset[str]
     sizes: tuple[int, ...]
     counts: tuple[int, ...]
+    in_columns: bool = False
+
+    def run_by(self, config: StencilConfig) -> "Tiles":
+        """Return the same as the threads of *config* have it."""
+        in_columns = config.rows == WHOLE
+        return self if in_columns == self.in_columns else replace(self, in_columns=in_columns)
 
     @cached_property
     def names_inside(self) -> frozenset[str]:
@@ -70,13 +87,56 @@ class Tiles:
 
     @cached_property
     def planes(self) -> frozenset[str]:
-        """Return the arrays that some stage reads at a distance."""
-        return frozenset(
+        """The arrays that some stage reads at a distance, which its thread does not have."""
+        far = {
             array
             for stage in self.stages.values()
             for array, distances in stage.reads
             if array in self.inside and (any(distances) or self.inside[array] != stage.reach)
-        )
+        }
+        return frozenset(far - self.columns if self.in_columns else far)
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """The arrays that no stage reads at a distance, but along the last axis but one."""
+        far = {
+            array
+            for stage in self.stages.values()
+            for array, distances in stage.reads
+            if array in self.inside
+            and (
+                any(_but_rows(distances)) or _but_rows(self.inside[array]) != _but_rows(stage.reach)
+            )
+        }
+        return self.names_inside - far
+
+    @cached_property
+    def why_no_columns(self) -> str | None:
+        """Why no thread has all rows of a tile, None if it may."""
+        if len(self.sizes) != 2 or self.sizes[-2] > MOST_COLUMN:
+            return "tiles have no rows, or more than a thread's registers"
+        if not self.planes or not self.planes <= self.columns:
+            return "stages read one another at distances along other axes than rows"
+        if any(stage.along > 1 for stage in self.stages.values()):
+            return "stages have axes of their own"
+        return None
+
+    def vector_of_columns(self, chip: Chip) -> int:
+        """Return how many neighbours a thread with a column may take as vectors, 1 if none.
+
+        All arrays have elements of one size, and rows of whole vectors, as results and tiles have.
+        """
+        reads = {name for stage in self.stages.values() for name, _ in stage.reads}
+        names = reads - self.names_inside | self.stored
+        arrays = [array for array in map(self.arrays.__getitem__, names) if len(array.shape) > 1]
+        sizes = {array.dtype.size_bytes for array in arrays}
+        if len(sizes) != 1 or any(array.strides is not None for array in arrays):
+            return 1
+        vector = chip.vector_bytes // max(sizes)
+        ends = [stage.ends[-1] for stage in self.stages.values()]
+        rows = [*ends, *(array.shape[-1] for array in arrays), self.sizes[-1]]
+        is_whole = all(isinstance(row, int) and row % vector == 0 for row in rows)
+        return vector if is_whole else 1
 
     @cached_property
     def levels(self) -> dict[str, int]:
@@ -107,12 +167,21 @@ class Tiles:
 
     @cached_property
     def moved_bytes(self) -> tuple[float, float, float]:
-        """The bytes that are read, and written, and those read with the halos."""
-        reads = {array for s in self.stages.values() for array, _ in s.reads} - set(self.inside)
-        read = float(sum(self.arrays[name].size_bytes() or 0 for name in reads))
+        """The bytes that are read, and written, and those read with the halos.
+
+        After a barrier they are read again: the tiles of a multiprocessor's blocks are more than
+        the first-level cache has.
+        """
+        grown: dict[tuple[str, int], int] = {}
+        for name, stage in self.stages.items():
+            size = prod(self.extents(stage.reach))
+            for array in {array for array, _ in stage.reads} - self.names_inside:
+                key = array, self.levels[name]
+                grown[key] = max(grown.get(key, 0), size)
+        bytes_of = {name: float(self.arrays[name].size_bytes() or 0) for name, _ in grown}
         written = float(sum(self.arrays[name].size_bytes() or 0 for name in self.stored))
-        grown = max(map(prod, self.extents_of_stages))
-        return read, written, read * grown / prod(self.sizes)
+        again = sum(bytes_of[name] * size for (name, _), size in grown.items())
+        return sum(bytes_of.values()), written, again / prod(self.sizes)
 
     def whole(self, number: int) -> Extent:
         """Return how many tiles along the axis *number* no end of a stage cuts."""
@@ -137,10 +206,21 @@ def configs(tiles: Tiles, chip: Chip) -> Iterator[StencilConfig]:
                 continue
             if WARPS * chip.threads_per_warp <= x * y <= min(MOST_THREADS, chip.threads_per_block):
                 yield StencilConfig(x, y, rows)
+        if x < WARPS * chip.threads_per_warp or tiles.why_no_columns:
+            continue
+        vector = tiles.vector_of_columns(chip)
+        if vector > 1 and x == tiles.sizes[-1] // vector:
+            yield StencilConfig(x, 1, WHOLE, vector)
+
+
+def _but_rows(axes: Sequence[object]) -> tuple[object, ...]:
+    """Return *axes* without the last but one."""
+    return (*axes[:-2], axes[-1])
 
 
 def stencil_work(tiles: Tiles, config: StencilConfig, chip: Chip) -> Work:
     """Return what the kernel costs with the threads of *config*."""
+    tiles = tiles.run_by(config)
     some = next(iter(tiles.stages.values()))
     blocks = prod(tiles.counts) * some.outside
     counts = _Counts()
@@ -152,7 +232,10 @@ def stencil_work(tiles: Tiles, config: StencilConfig, chip: Chip) -> Work:
     element = max(array.dtype.size_bytes for array in tiles.arrays.values())
     # What the multiprocessor needs for a block's instructions, of which the chain has the rest.
     own = counts.instructions / (chip.threads_per_warp * chip.schedulers_per_multiprocessor)
-    registers = BASE_REGISTERS + 8 + 3 * config.rows * min(first, 8) // 2
+    rows = config.rows or MOST_ROWS
+    registers = BASE_REGISTERS + 8 + 3 * rows * min(first, 8) // 2
+    if tiles.in_columns:
+        registers = COLUMN_REGISTERS
     return Work(
         blocks=blocks,
         threads=config.threads_x * config.threads_y,
@@ -164,10 +247,10 @@ def stencil_work(tiles: Tiles, config: StencilConfig, chip: Chip) -> Work:
         shared_traffic_bytes=counts.shared * blocks,
         operations=tuple((unit, count * blocks) for unit, count in counts.operations.items()),
         instructions=counts.instructions * blocks,
-        in_flight_bytes=float(element * config.rows * 2),
-        independent=float(min(4, config.rows)),
+        in_flight_bytes=float(element * rows * 2),
+        independent=float(min(4, rows)),
         chain=Waits(
-            dram_loads=1,
+            dram_loads=max(1.0, counts.loads / LOADS_AHEAD) if tiles.in_columns else 1.0,
             block_barriers=levels,
             shared_loads=2.0 * levels,
             cycles=max(0.0, CYCLES * counts.longest - own),
@@ -194,6 +277,7 @@ class _Counts:
         self.shared = 0.0
         self.instructions = 0.0
         self.longest = 0.0  # of one thread, the busiest
+        self.loads = 0.0  # from memory, of that thread: of the stage that has most
         self.operations: dict[Unit, float] = {}
 
     def add(
@@ -202,7 +286,10 @@ class _Counts:
         """Add what the instances of *stage* do, of which a tile has *extents*."""
         planes = tiles.planes
         slots = _slots(extents, config) * stage.along
-        of_planes, of_memory, addresses = _loads(stage, planes, tiles.names_inside, config.rows)
+        rows = config.rows or extents[-2]
+        of_planes, of_memory, addresses = _loads(stage, planes, tiles.names_inside, rows)
+        if config.vector > 1:
+            of_memory = _vectors(stage, tiles.names_inside, rows, config.vector)
         stores = stage.array in planes
         self.shared += slots * (of_planes + stores) * tiles.word_bytes
         simple = max(1, stage.operations)
@@ -211,29 +298,35 @@ class _Counts:
         if stage.calls:
             special = self.operations.get(Unit.SPECIAL, 0.0)
             self.operations[Unit.SPECIAL] = special + slots * stage.calls
-        each = simple + CALL_INSTRUCTIONS * stage.calls + of_planes + stores + 1
-        each += of_memory + addresses * ADDRESS_INSTRUCTIONS
+        each = simple + CALL_INSTRUCTIONS * stage.calls + of_planes + stores + of_memory
+        # Whoever has a column finds the address of its first row, and the others beside it.
+        own = 1 + addresses * ADDRESS_INSTRUCTIONS
+        each += own / rows if tiles.in_columns else own
         self.instructions += slots * each
-        self.longest += _turns(extents, config) * stage.along * each
+        turns = _turns(extents, config) * stage.along
+        self.longest += turns * each
+        self.loads = max(self.loads, turns * of_memory)
 
 
 def _slots(extents: Sequence[int], config: StencilConfig) -> float:
     """Return the instances of a stage in a block, those of idle lanes of warps included."""
     *outer, x = extents
     warps = min(32, config.threads_x)
-    slots = float(-(-x // warps) * warps)
+    slots = float(-(-x // (warps * config.vector)) * warps * config.vector)
     if outer:
-        slots *= -(-outer[-1] // config.rows) * config.rows
+        rows = config.rows or outer[-1]
+        slots *= -(-outer[-1] // rows) * rows
     return slots * prod(outer[:-1])
 
 
 def _turns(extents: Sequence[int], config: StencilConfig) -> int:
     """Return the instances of a stage that the busiest thread of a block runs."""
     *outer, x = extents
-    turns = -(-x // config.threads_x)
+    turns = -(-x // (config.threads_x * config.vector)) * config.vector
     if outer:
-        groups = -(-outer[-1] // config.rows)
-        turns *= -(-groups // config.threads_y) * config.rows
+        rows = config.rows or outer[-1]
+        groups = -(-outer[-1] // rows)
+        turns *= -(-groups // config.threads_y) * rows
     return turns * prod(outer[:-1])
 
 
@@ -256,3 +349,21 @@ def _loads(
         of_memory += loaded * (name not in inside)
     addresses = {name for name, _ in groups if name not in inside}
     return of_planes, of_memory, len(addresses)
+
+
+def _vectors(stage: Stage, inside: frozenset[str], rows: int, vector: int) -> float:
+    """Return how many vectors of memory an instance loads, of *rows* that a thread has.
+
+    Windows of one row have them in common (codegen/cuda/vectors).
+    """
+    far: dict[str, list[tuple[int, ...]]] = {}
+    for name, distances in stage.reads:
+        if name not in inside and len(distances) > 1:
+            far.setdefault(name, []).append(distances)
+    total = 0.0
+    for several in far.values():
+        across, along = ([distances[axis] for distances in several] for axis in (-1, -2))
+        of_row = -(-(max(across) - min(across) + vector) // vector)
+        loaded = min(rows * len(set(along)), rows + max(along) - min(along)) / rows
+        total += of_row * loaded / vector
+    return total

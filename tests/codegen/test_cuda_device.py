@@ -168,6 +168,7 @@ OTHER_USES = {
     "tc_or_zero": "p[0] = tc_or_zero(tc_vload<2>(p + 2), (int)p[9])[1];",
     "tc_select": "p[0] = tc_select((int)p[9], p[1], p[2]);",
     "tc_vload_if_once": "p[0] = tc_vload_if_once<2>(p + 2, p, (int)p[9])[1];",
+    "tc_window": "p[0] = tc_window<2, 1>(p + 3)[1];",
     "tc_vload_quad": "tc_vec<uint16_t, 2> w[4]; tc_vload_quad(w, (uint16_t *)p); p[0] = w[0][1];",
     "tc_vstore_twin": "tc_vec<float, 2> w = {}; tc_vstore_twin((float *)p, w, w);",
     "tc_vstore_quad": "tc_vec<uint16_t, 2> w[4] = {}; tc_vstore_quad((uint16_t *)p, w);",

@@ -16,8 +16,9 @@ from tcdsl.rewrites.scop.stencil_chains import Chain, stages_of
 from tcdsl.schedule.placement import Space
 from tcdsl.schedule.plan import Plan
 from tcdsl.strategies import gpu_stencils, stencils
-from tcdsl.strategies.stencil_work import StencilConfig, Tiles, configs, stencil_work
+from tcdsl.strategies.stencil_work import WHOLE, StencilConfig, Tiles, configs, stencil_work
 from tcdsl.strategies.stencils import Tiling
+from tcdsl.strategies.templates import stencil
 from tests.hunts import Hunt
 from tests.strategies.stencil_programs import (
     CLASSICS,
@@ -32,6 +33,14 @@ from tests.strategies.stencil_programs import (
 )
 
 CheckAll = Callable[..., None]
+
+# Stages that read one another along rows alone; x is read at distances along both.
+COLUMNS = """
+def columns(float(H,W) x) -> (a, y) {
+    a(i,j) = x(i,j) + 2.0 * x(i,j+1) + x(i,j+4)
+    b(i,j) = a(i,j) + a(i+1,j) + a(i+3,j)
+    y(i,j) = b(i,j) * x(i+1,j+1) - a(i+2,j)
+}"""
 
 pytestmark = pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 
@@ -95,6 +104,42 @@ def test_the_work_of_a_tile(lower: Callable[..., Any]) -> None:
     assert one.read_bytes == large.read_bytes == 4 * 1030 * 1030
     assert one.l2_bytes > large.l2_bytes and one.instructions > large.instructions
     assert one.chain.block_barriers == 2
+
+
+def test_only_rows_may_be_in_columns(lower: Callable[..., Any]) -> None:
+    chip = load_chip("h200")
+
+    def tiles_of(source: str, *sizes: int) -> Tiles:
+        scop, (chain,) = stencils.stencils_of(lower(source, sizes))
+        return gpu_stencils._tiles_of(scop, chain, stages_of(scop, chain), (8, 256))
+
+    tiles, column = tiles_of(COLUMNS, 131, 668), StencilConfig(64, 1, WHOLE, 4)
+    for other in (tiles, tiles_of(COLUMNS, 131, 670), tiles_of(JACOBI, 668, 668)):
+        assert (column in configs(other, chip)) == (other is tiles)
+    assert tiles_of(JACOBI, 668, 668).why_no_columns is not None
+    shared, own = (stencil_work(tiles, c, chip) for c in (StencilConfig(64, 2, 4), column))
+    assert shared.shared_bytes == 4 * 11 * 256 and own.shared_bytes == 0
+    assert shared.chain.block_barriers == 1 and own.chain.block_barriers == 0
+    # After the barrier x is read again, of whoever has it from memory.
+    assert shared.l2_bytes - own.l2_bytes == 4 * 131 * 668
+
+
+def test_a_thread_has_a_column(
+    cuda_unit: Callable[..., Any], check_emulated: CheckAll, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tilings(_: Scop, chain: Chain, *__: object, **___: object) -> Iterator[Tiling]:
+        if len(chain.stencil) == 2:
+            yield Tiling((8, 32), len(chain.members) ** 2.0, 0.0)
+
+    monkeypatch.setattr(gpu_planner, "gpu_tilings", tilings)
+    monkeypatch.setattr(stencil, "configs", lambda *_: [StencilConfig(16, 1, WHOLE, 4)])
+    unit = cuda_unit(COLUMNS, (29, 68))
+    (kernel,) = unit.done.plan.kernels
+    assert kernel.template == "stencil" and "8 rows each" in kernel.why[-1]
+    assert all(p.space is not Space.SHARED for p in unit.done.plan.placements.values())
+    assert not any(s.kind is Kind.BARRIER for s in unit.done.plan.scop.statements)
+    assert "tc_window<4, 1>" in unit.done.source.text  # of taps 0, 1 and 4 one is of two vectors
+    check_emulated([(COLUMNS, [shape]) for shape in ((29, 68), (4, 12), (13, 44))])
 
 
 @pytest.mark.slow

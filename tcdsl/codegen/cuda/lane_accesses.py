@@ -18,7 +18,7 @@ from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.cuda.kernel import VECTOR_BYTES, KernelText
 from tcdsl.codegen.cuda.lane_vectors import Lanes, LaneVector, any_of, with_shared_loads
 from tcdsl.codegen.cuda.statements import CudaStatementPrinter
-from tcdsl.codegen.cuda.vectors import guards_of, vector_accesses
+from tcdsl.codegen.cuda.vectors import guards_of, vector_accesses, window_offset
 from tcdsl.poly.loop_tree import Loop
 from tcdsl.poly.scop import Access, Kind, Statement, Storage
 from tcdsl.records import dataclass
@@ -35,6 +35,7 @@ class LaneAccess:
     is_write: bool
     there: isl.Set | None = None  # the instances that make it, of a load that may be a vector's
     guard: Code | None = None  # under which that load is made, None if always
+    offset: int = 0  # of the load's first lane in the vector that it is in
 
     @property
     def place(self) -> tuple[str, Code]:
@@ -89,9 +90,20 @@ def _accesses(
             is_vector = guard is None or not lanes.ends
             there = access.relation.domain()
             found = replace(found, is_vector=is_vector, there=there, guard=guard)
+        elif not found.is_write and _may_be_window(text, statement, access, lanes, width):
+            offset = window_offset(text.scop, statement, access, loop, width)
+            found = replace(found, is_vector=bool(offset), offset=offset or 0)
         if found.is_write and statement.accumulates and not _is_first(statement):
             yield replace(found, is_write=False)
         yield found
+
+
+def _may_be_window(
+    text: KernelText, statement: Statement, access: Access, lanes: Lanes, width: int
+) -> bool:
+    """Return whether two vectors around what *access* reads may be loaded, if all is there."""
+    is_changing = access.array in text.context.changing.get(statement.name, ())
+    return not lanes.ends and not is_changing and _is_aligned(text, access, width)
 
 
 def _narrow_arrays(accesses: Sequence[LaneAccess]) -> set[str]:
@@ -124,7 +136,7 @@ def _vector(
         is_streamed=access.array in text.streamed,
         is_changing=access.array in text.context.changing.get(access.statement, ()),
         guard=any_of([one.guard for one in loads] or [None]),
-        there=there.get(access.statement),
+        there=there.get(access.statement), offset=access.offset,
     )  # fmt: skip
 
 

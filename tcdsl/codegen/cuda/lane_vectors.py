@@ -83,6 +83,7 @@ class LaneVector:
     there: isl.Set | None = None  # the instances that read it, where one statement's are known
     others: tuple[tuple[Code, Index], ...] = ()  # places before *first*, each under a condition
     is_zeroed: bool = False  # zero where the guard fails
+    offset: int = 0  # of the first lane in the first of two vectors that it is loaded from
 
     @property
     def places(self) -> tuple[Index, ...]:
@@ -98,6 +99,8 @@ class LaneVector:
             limits = lanes.ends if self.guard is None else (self.guard,)
             start = [self.first.array] if limits else []
             value = template(load, [self.width], self._address(), *start, *limits)
+            if self.offset:
+                value = template("tc_window", [self.width, self.offset], self._address())
             value = call("tc_changing", value) if self.is_changing else value
             if self.is_zeroed and self.guard is not None:
                 value = call("tc_or_zero", value, self.guard)

@@ -7,9 +7,19 @@ neighbours in memory, the element at v = 0 is at a multiple of V in every instan
 instance makes the access (a guarded one would touch what it must not), or it is a read that all
 lanes of a vector make or none.  The array's pointer must then be a multiple of the vector's bytes,
 which the call checks.
+
+Where v = 0 is always K beyond a multiple of V, a read is of two vectors, of which lanes are picked:
+
+    y[4*q + v] += x[4*q + v + 3]      lanes 3 | 0 1 2 of x[4*q .. 4*q + 3] | x[4*q + 4 .. 4*q + 7]
+
+of memory that nothing writes, if all of both lies in the array.  The taps of a window have most of
+their vectors in common, which CUDA's compiler loads once.  After Eichenberger, Wu and O'Brien,
+Vectorization for SIMD architectures with alignment constraints, PLDI 2004,
+doi:10.1145/996841.996853.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 
 import islpy as isl
 
@@ -19,7 +29,7 @@ from tcdsl.lang.comprehension import Binary, Call, Expr, walk
 from tcdsl.poly.accesses import builder_of, evaluated, guarded_loads, row_start
 from tcdsl.poly.isl_utils import constant_bounds, val
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Loop, statements_of, values_of
-from tcdsl.poly.scop import Access, Array, Interleaved, Kind, Scop, Statement
+from tcdsl.poly.scop import Access, Array, Interleaved, Kind, Scop, Statement, Storage
 from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.placement import Placement, is_private, local_functions
 
@@ -60,6 +70,43 @@ def vector_accesses(
             found.add(position)
     # Of what is not everywhere, asynchronous copies alone move vectors: memory to memory.
     return frozenset(found - {1} if _is_partial(statement) and 0 not in found else found)
+
+
+def window_offset(
+    scop: Scop, statement: Statement, access: Access, loop: Loop, width: int
+) -> int | None:
+    """Return how far beyond a multiple of *width* lane 0 of *loop* always reads.
+
+    None if that varies, or a vector around what it reads is not all in the array, or moves by no
+    instruction, or other instances write there.
+    """
+    array, lane = scop.arrays[access.array], loop.coordinates[statement.name]
+    if statement.kind not in _CHECKED or statement.is_atomic or lane.position < 0:
+        return None
+    if (
+        array.storage is not Storage.ARGUMENT
+        or array.strides is not None
+        or array.shift is not None
+    ):
+        return None
+    if not access.is_exact or width * array.dtype.size_bytes not in WIDTHS_BYTES:
+        return None
+    if any(access.array == write.array for other in scop.statements for write in other.writes):
+        return None
+    shape = [extent for extent in array.shape if isinstance(extent, int)]
+    if not statement.domain.is_subset(access.relation.domain()) or _divides(access):
+        return None
+    address = address_of(scop, statement, access, array)
+    if len(shape) < len(array.shape) or address is None or not _grows(address, lane.position):
+        return None
+    space = statement.domain.get_space()
+    first = isl.PwAff.from_aff(lane.function(space)).zero_set().intersect(statement.domain)
+    found = isl.Map.from_pw_aff(address).intersect_domain(first).range()
+    low, high = constant_bounds(found, 0) or (-1, -1)
+    offset = low % width
+    rest = isl.Map.from_pw_aff(address.mod_val(val(width))).intersect_domain(first).range()
+    is_inside = low >= 0 and high - offset + 2 * width <= prod(shape)
+    return offset if is_inside and constant_bounds(rest, 0) == (offset, offset) else None
 
 
 def _is_guarded(scop: Scop, statement: Statement, access: Access, loop: Loop) -> bool:

@@ -4,8 +4,14 @@
       { for u on threads: h'(u) = ...; barrier; for u on threads: y(T t + u) = ... }
 
 Threads are along the last two axes of a tile, x along neighbours in memory; one takes several rows,
-which share what it loads, and as many turns along x as the halo asks for.  The sizes of tiles are
-the scop's by then (strategies/gpu_stencils.py has chosen them).
+which share what it loads, and as many turns along x as the halo asks for.  Where stages read one
+another along rows alone (a blur of columns, of what was blurred along rows), one thread may take
+all rows of a tile: what lies between is its registers then, and there is no barrier.
+
+      for u < T + d: h'(u) = x(T t+u,j-1) + x(T t+u,j+1)        unrolled, h' in T + d registers
+      for u < T:     y(T t+u,j) = h'(u) + h'(u+d)               of thread j
+
+The sizes of tiles are the scop's by then (strategies/gpu_stencils.py has chosen them).
 """
 
 from collections.abc import Iterator
@@ -19,7 +25,14 @@ from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.lowering import grid_axes
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import Axis, OuterLoop, Schedule
-from tcdsl.strategies.stencil_work import StencilConfig, Tiles, configs, rated, stencil_work
+from tcdsl.strategies.stencil_work import (
+    WHOLE,
+    StencilConfig,
+    Tiles,
+    configs,
+    rated,
+    stencil_work,
+)
 from tcdsl.strategies.template import Template
 from tcdsl.strategies.tiled_chains import overlapped_of, tiled_chain
 
@@ -43,7 +56,7 @@ def schedule(problem: Problem, config: StencilConfig) -> Schedule:
     assert chain is not None, "why_not"
     members = problem.group.members
     around = (*chain.outside, *chain.tiles)
-    tiles = _tiles(problem)
+    tiles = _tiles(problem).run_by(config)
     outer = _blocks(problem, tiles, around)
     taken = {name: {axis[name] for axis in around} for name in members}
     levels = tiles.levels
@@ -57,7 +70,7 @@ def schedule(problem: Problem, config: StencilConfig) -> Schedule:
         for name in members
     }
     sizes = " x ".join(map(str, tiles.sizes))
-    rows = f", {config.rows} rows each" if config.rows > 1 else ""
+    rows = f", {config.rows or tiles.sizes[-2]} rows each" if config.rows != 1 else ""
     why = f"a block a tile of {sizes}, {config.threads_x} x {config.threads_y} threads{rows}"
     work = stencil_work(tiles, config, problem.gpu)
     return replace(Schedule(members, outer, remaining, why=(why,)), work=work)
@@ -131,7 +144,10 @@ def _inside(
         if dim not in channels
     ]
     threads, rows = [], []
-    if y >= 0:
+    if y >= 0 and config.rows == WHOLE:
+        whole = Coordinate(y, shape.lower[y])
+        rows.append(Piece(whole, shape.extents[y], Role.PARALLEL, LoopKind.UNROLL))
+    elif y >= 0:
         low, groups = shape.lower[y], -(-shape.extents[y] // config.rows)
         along_y = Coordinate(y, low, config.rows)
         if config.threads_y > 1:
@@ -142,9 +158,12 @@ def _inside(
         if config.rows > 1:
             of_thread = Coordinate(y, low, 1, config.rows)
             rows.append(Piece(of_thread, config.rows, Role.PARALLEL, LoopKind.UNROLL))
-    along_x = Coordinate(x, shape.lower[x])
+    along_x = Coordinate(x, shape.lower[x], config.vector)
     thread = LoopKind.THREAD, X, config.threads_x
-    threads.append(Piece(along_x, shape.extents[x], Role.PARALLEL, *thread))
+    threads.append(Piece(along_x, -(-shape.extents[x] // config.vector), Role.PARALLEL, *thread))
+    if config.vector > 1:
+        lanes = Coordinate(x, shape.lower[x], 1, config.vector)
+        rows.append(Piece(lanes, config.vector, Role.PARALLEL, LoopKind.LANES))
     written_out = [
         Piece(Coordinate(d, shape.lower[d]), shape.extents[d], shape.roles[d], LoopKind.UNROLL)
         for d in channels

@@ -6,8 +6,8 @@
     index                               floored division, fault records; always there
     vector                              tc_vec<T, N>, tc_vload, tc_vload_once, tc_vstore,
                                         tc_vload_some, tc_vload_some_once, tc_vstore_some,
-                                        tc_vload_if, tc_vload_if_once, tc_or_zero, tc_select,
-                                        tc_vload_quad, tc_vstore_quad, tc_vstore_twin
+                                        tc_vload_if, tc_vload_if_once, tc_window, tc_or_zero,
+                                        tc_select, tc_vload_quad, tc_vstore_quad, tc_vstore_twin
     pairs                               tc_vmax_f16, tc_vmin_f16, tc_vmax_bf16, tc_vmin_i8, ...
                                         tc_max_loaded_i8, ...
                                         tc_add_f16, tc_sub_f16, tc_mul_f16, tc_add_bf16, ...
@@ -153,7 +153,8 @@ def _functions() -> dict[str, str]:
     ways += ["load_once", "load_some_once", "load_if", "load_if_once", "load_quad", "store_quad"]
     ways += ["store_twin"]
     vector = dict.fromkeys(
-        ["tc_vec", "tc_select", "tc_or_zero", *(f"tc_v{way}" for way in ways)], "vector"
+        ["tc_vec", "tc_select", "tc_or_zero", "tc_window", *(f"tc_v{way}" for way in ways)],
+        "vector",
     )
     extremes = ("max", "min")
     pairs_at_once = [f"tc_v{op}_{t}" for op in extremes for t in (*HALVES, "i8", "u8")]

@@ -21,6 +21,17 @@ template <typename T, int N> TC_FN void tc_vstore(T *p, tc_vec<T, N> v)
   *reinterpret_cast<tc_vec<T, N> *>(p) = v;
 }
 
+/* The N elements from p on, of the two vectors that they are in: p is K beyond a multiple of N.  Both
+ * are read whole.  Neighbouring windows have vectors in common, which are loaded once. */
+template <int N, int K, typename T> TC_FN tc_vec<T, N> tc_window(const T *p)
+{
+  const tc_vec<T, N> one = tc_vload<N>(p - K), other = tc_vload<N>(p - K + N);
+  tc_vec<T, N> v;
+#pragma unroll
+  for (int l = 0; l < N; l++) v[l] = l + K < N ? one[(l + K) % N] : other[(l + K) % N];
+  return v;
+}
+
 /* A load of what no thread reads again, past the first-level cache: of memory that nothing in the
  * kernel writes.  (On an H200 reductions of 8 to 200 MB take a tenth less time so, larger ones
  * 4 % more.) */
