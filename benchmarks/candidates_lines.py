@@ -174,13 +174,17 @@ def _within_templates(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _codes(lines: Sequence[Line]) -> Iterator[str]:
-    """Yield what other code takes of the default's time, value by value."""
+    """Yield what other code takes of the default's time, value by value.
+
+    What is predicted to be added to a kernel's time is added to that of the whole program.
+    """
     found: dict[str, list[tuple[float, float]]] = {}
     for line in lines:
         own = line.candidates[0]
         for one in line.candidates[1:]:
             if change := one.get("code_change"):
-                predicted = one["predicted_us"] / own["predicted_us"]
+                added = one["predicted_us"] - own["predicted_us"]
+                predicted = 1 + added / own["measured_us"]
                 ratio = one["measured_us"] / own["measured_us"]
                 text = ", ".join(f"{key} {json.dumps(value)}" for key, value in change.items())
                 found.setdefault(text, []).append((ratio, predicted))
