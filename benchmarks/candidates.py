@@ -8,7 +8,8 @@
     python benchmarks/candidates.py --from benchmarks/measured/candidates_h200.jsonl --again
 
 An H200's lie in ``benchmarks/measured``: candidates_h200.jsonl of reductions and graphs,
-candidates_tiles_h200 of products and stencils, candidates_networks_h200 of pieces of networks.
+candidates_tiles_h200 of products and stencils, candidates_networks_h200 of pieces of networks,
+candidates_code_h200 of other code.
 candidates_xeon is of one thread of a CPU, of which eight programs ran at once, a core each.
 
 For each program, and each of its kernels with something to choose, candidates are forced one after

@@ -104,7 +104,8 @@ def least_work_of(problem: Problem, schedule: Schedule) -> Work:
     in_flight_bytes = min(most_bytes, max(1.0, at_once) * vector_bytes)
     rounds = each * vector_bytes / in_flight_bytes
     registers = _registers(problem, schedule, threads, kept)
-    moved = _moved(problem, schedule, grid, _spilled_bytes(registers, grid, kept))
+    spilled = _spilled_bytes(problem, schedule, registers, kept) * threads * blocks
+    moved = _moved(problem, schedule, grid, spilled)
     lanes = ceil(threads / WARP) * WARP / threads  # of warps, for each that is a thread
     padding, blocks_of = _padding(schedule, problem), register_blocks(problem, schedule)
     made = Work(
@@ -205,10 +206,16 @@ def _private_bytes(problem: Problem, schedule: Schedule, grid: Grid) -> float:
     return LOCAL * sum(size for size in sizes if size > PRIVATE * grid.blocks * grid.threads)
 
 
-def _spilled_bytes(registers: int, grid: Grid, kept: float) -> float:
-    """Return the bytes of what is kept that the registers do not hold."""
-    room = 4 * (registers - OTHER_REGISTERS)
-    return 2 * max(0.0, kept - room) * grid.threads * grid.blocks
+def _spilled_bytes(problem: Problem, schedule: Schedule, registers: int, kept: float) -> float:
+    """Return the bytes of what a thread keeps that its *registers* do not hold.
+
+    In each row of a block with several, whose sums of columns are registers, too.
+    """
+    room = REGISTER_BYTES * (registers - OTHER_REGISTERS)
+    if not schedule.persistent:
+        return 2 * max(0.0, kept - room)
+    sums = REGISTER_BYTES * _neighbours(problem, schedule)
+    return 2 * _turns(schedule) * max(0.0, kept + sums - room) if kept else 0.0
 
 
 def _at_once(problem: Problem, schedule: Schedule, vector_bytes: int) -> float:

@@ -35,11 +35,19 @@ BOTH = (
     (65536, 512),
     (65536, 512),
 )
+WIDE = BOTH[0], (16384, 4096), (16384, 4096)
 TWO = "def f(float(N) x) -> (s, y) { s +=! x(i)\n y(i) = x(i) / s }", (1 << 22,)
 HALF = "def f(half(M,K) x, half(K,N) w) -> (y) { y(m,n) +=! x(m,k) * w(k,n) }"
 PRODUCT = HALF, (8192, 8192), (8192, 8192)
 FIRST, LAST = 0, -1
-PROGRAMS = {"rows": ROWS, "softmax": SOFTMAX, "both": BOTH, "product": PRODUCT, "two": TWO}
+PROGRAMS = {
+    "rows": ROWS,
+    "softmax": SOFTMAX,
+    "both": BOTH,
+    "product": PRODUCT,
+    "two": TWO,
+    "wide": WIDE,
+}
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +85,11 @@ def test_the_estimate_knows_launches_prefetches_and_loads_on_their_way(kernel_of
     assert both["prefetch_bytes", 0] > 1
     assert rows["unrolled_bytes", 32] >= rows["unrolled_bytes", 64] >= rows["unrolled_bytes", 256]
     assert rows["streaming", False] == rows["is_reversed", True] == rows["sum_terms", 8] == 1
+
+
+def test_sums_of_columns_are_spilled_in_each_row(kernel_of: Any) -> None:
+    wide = changes(kernel_of("wide")[1])
+    assert wide["resident_blocks", 2] == 1 < 1.2 < wide["resident_blocks", 6]
 
 
 def test_registers_that_bounds_take_hold_loads_first() -> None:
