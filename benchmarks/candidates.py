@@ -4,10 +4,12 @@
     python benchmarks/candidates.py --only 'softmax float32*' --target cpu
     python benchmarks/candidates.py --from build/candidates.jsonl         times nothing: the summary
     python benchmarks/candidates.py --from build/candidates.jsonl --again of the present estimate
+    python benchmarks/candidates.py --code --workers 15           other code of what is chosen
     python benchmarks/candidates.py --from benchmarks/measured/candidates_h200.jsonl --again
 
 An H200's lie in ``benchmarks/measured``: candidates_h200.jsonl of reductions and graphs,
-candidates_tiles_h200 of products and stencils, candidates_networks_h200 of pieces of networks.
+candidates_tiles_h200 of products and stencils, candidates_networks_h200 of pieces of networks,
+candidates_code_h200 of other code.
 candidates_xeon is of one thread of a CPU, of which eight programs ran at once, a core each.
 
 For each program, and each of its kernels with something to choose, candidates are forced one after
@@ -21,6 +23,9 @@ says, kernel by kernel and at the median:
                        one candidate's times differ by 1 to 2 % from one call to the next
     estimate           time of the candidate with the least predicted time / that of the fastest
     default            time of what the compiler takes today / that of the fastest
+
+``--code`` times what is chosen with other code in the configurations' place, one value at a time,
+where the program's text differs; the summary says what each value takes, and is predicted to take.
 
 ``--workers`` processes compile all candidates before the first is timed.  ``--lines`` adds a line a
 kernel (candidates_lines.py), and leaves out programs that are there: a run that was cut off goes
@@ -44,7 +49,7 @@ from pathlib import Path
 from typing import Any
 
 from candidates_again import again
-from candidates_ahead import Job, Weighed, ahead, jobs, weighed
+from candidates_ahead import Job, Weighed, ahead, compiled, distinct, jobs, weighed
 from candidates_lines import Line, read, summary
 
 from tcdsl import library
@@ -61,13 +66,14 @@ def kernels_of(work: Sequence[Job], args: argparse.Namespace) -> Iterator[Weighe
     """Yield the kernels of *work* that have candidates, compiled ahead if several processes may."""
     if args.workers > 1:
         start = time.monotonic()
-        found = list(ahead(work, args.most, args.workers, args.compile_limit))
+        found = list(ahead(work, args.most, args.workers, args.compile_limit, args.code))
         count = sum(len(one.candidates) for one in found)
         print(f"{count} candidates compiled in {time.monotonic() - start:.1f} s", flush=True)
         yield from found
     else:
-        for job in work:
-            yield from weighed(job, args.most)
+        for one in (found for job in work for found in weighed(job, args.most, args.code)):
+            texts = [compiled(one.job, one.options(c))[1] for c in one.candidates if args.code]
+            yield distinct(one, texts) if args.code else one
 
 
 def lines_of(place: Place, kernels: Sequence[Weighed], seconds: float) -> Iterator[Line]:
@@ -90,10 +96,10 @@ def timed(place: Place, one: Weighed, inputs: Mapping[str, Any], seconds: float)
             call = place.tcdsl_call(case, inputs, job.dtype, one.options(candidate))[0]
             wrong = place.disagreement(call(), expected, job.dtype)
         except place.errors as error:
-            failed.append(f"{json.dumps(candidate['config'])}: {error}")
+            failed.append(f"{_said(candidate)}: {error}")
             continue
         if wrong:
-            failed.append(f"{json.dumps(candidate['config'])}: {wrong}")
+            failed.append(f"{_said(candidate)}: {wrong}")
         calls[str(number)] = call
     is_alone = job.target == "cpu" and os.environ.get("OMP_NUM_THREADS") == "1"
     us = processor_us(calls, seconds) if is_alone else place_us(place, calls, seconds)
@@ -106,6 +112,10 @@ def timed(place: Place, one: Weighed, inputs: Mapping[str, Any], seconds: float)
         job.case, job.dtype, dict(job.sizes), one.kernel, one.chip, us[DEFAULT], candidates,
         tuple(failed),
     )  # fmt: skip
+
+
+def _said(candidate: Mapping[str, Any]) -> str:
+    return json.dumps(candidate.get("code_change", candidate["config"]))
 
 
 def place_us(place: Place, calls: Mapping[str, Call], seconds: float) -> dict[str, float]:
@@ -162,6 +172,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--target", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--lines", type=Path, help="add a line a kernel there")
     parser.add_argument("--most", type=int, default=16, help="candidates of a kernel")
+    parser.add_argument("--code", action="store_true", help="other code of what is chosen")
     parser.add_argument("--workers", type=int, default=1, help="processes that compile ahead")
     parser.add_argument("--compile-limit", type=float, default=1e9, help="seconds for that")
     parser.add_argument("--limit", type=float, default=1e9, help="seconds of timing")

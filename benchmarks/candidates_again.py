@@ -56,7 +56,8 @@ def again(lines: Iterable[Line]) -> Iterator[Line]:
             chip = chip_of(line.chip) if line.chip else Cpu(1)
             plans[line.program] = plan_of(line.case, line.dtype, line.sizes, chip)
         weighed = (w for w in plans[line.program].weighed if w.kernel == line.kernel)
-        known = {_key(c): c for one in weighed for c in one.candidates() if "predicted_us" in c}
+        every = (c for one in weighed for c in (*one.candidates(), *one.codes()))
+        known = {_key(c): c for c in every if "predicted_us" in c}
         candidates = tuple(
             {**c, **{name: known[_key(c)][name] for name in ("predicted_us", "limiter")}}
             for c in line.candidates
@@ -89,4 +90,4 @@ def _key(candidate: Mapping[str, Any]) -> str:
     if template := _TEMPLATES.get(name):
         defaults = {f.name: f.default for f in fields(template.config) if f.default is not MISSING}
         config = {**defaults, **config}
-    return json.dumps([name, config], sort_keys=True)
+    return json.dumps([name, config, candidate.get("code_change", {})], sort_keys=True)

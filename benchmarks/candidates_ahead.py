@@ -80,6 +80,8 @@ class Weighed:
     def options(self, candidate: Mapping[str, Any]) -> Options:
         """Return the options that force *candidate*."""
         entry = {"kernel": self.kernel, "template": candidate["template"], **candidate["config"]}
+        if "code_change" in candidate:
+            entry["code"] = candidate["code"]
         return Options(choices=json.dumps({**self.choices, "kernels": [entry]}))
 
 
@@ -105,10 +107,17 @@ def jobs(target: str, only: Sequence[str] = ()) -> list[Job]:
     return found
 
 
-def weighed(job: Job, most: int) -> list[Weighed]:
-    """Compile *job*, and return its kernels with something to choose."""
+def weighed(job: Job, most: int, of_code: bool = False) -> list[Weighed]:
+    """Compile *job*, and return its kernels with something to choose: configurations.
+
+    :arg of_code: what is chosen with other code instead, all that differ in their text.
+    """
     executable = job.executable()
-    fitting = [c for c in executable.candidates if "why_not" not in c]
+    fitting = [
+        c
+        for c in executable.candidates
+        if "why_not" not in c and (c["is_chosen"] or ("code_change" in c) == of_code)
+    ]
     chip = json.loads(executable.stages["candidates"].split("\n")[0]).get("chip", "")
     choices = {key: value for key, value in executable.choices.items() if key != "kernels"}
     found = []
@@ -121,6 +130,14 @@ def weighed(job: Job, most: int) -> list[Weighed]:
     return found
 
 
+def distinct(one: Weighed, texts: Sequence[str]) -> Weighed:
+    """Return *one* with the first of those candidates that have the same of *texts*."""
+    first: dict[str, Mapping[str, Any]] = {}
+    for text, candidate in zip(texts, one.candidates, strict=True):
+        first.setdefault(text, candidate)
+    return replace(one, candidates=tuple(first.values()))
+
+
 def spread(candidates: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
     """Return *most* of *candidates*: half of them the best by prediction, half evenly spread."""
     ordered = sorted(candidates, key=lambda c: float(c.get("predicted_us", 0.0)))
@@ -131,35 +148,38 @@ def spread(candidates: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[s
     return best + [rest[(n + 1) * len(rest) // count - 1] for n in range(count)]
 
 
-def compiled(job: Job, options: Options) -> str:
-    """Compile *job* with *options*; return what went wrong, "" if nothing did."""
+def compiled(job: Job, options: Options) -> tuple[str, str]:
+    """Compile *job* with *options*; return what went wrong, "" if nothing did, and the text."""
     try:
-        job.executable(options)
+        return "", job.executable(options).source
     except TCError as error:
-        return str(error).split("\n")[0]
-    return ""
+        return str(error).split("\n")[0], ""
 
 
 # --- several processes -------------------------------------------------------------------------
 
 
-def ahead(work: Sequence[Job], most: int, workers: int, limit_s: float) -> Iterator[Weighed]:
+def ahead(
+    work: Sequence[Job], most: int, workers: int, limit_s: float, of_code: bool = False
+) -> Iterator[Weighed]:
     """Yield the kernels of *work*, with those candidates that are compiled in *limit_s* seconds."""
     stop = time.monotonic() + limit_s
     count = min(workers, len(os.sched_getaffinity(0)))
     # Not forked: a child of a process that uses CUDA could not.
     pool = ProcessPoolExecutor(count, get_context("spawn"))
     try:
-        found = _results(pool, weighed, [(job, most) for job in work], stop)
+        found = _results(pool, weighed, [(job, most, of_code) for job in work], stop)
         kernels = [one for own in found for one in own or ()]
         asked = [(one.job, one.options(c)) for one in kernels for c in one.candidates]
-        problems = iter(_results(pool, compiled, asked, stop))
+        done = iter(_results(pool, compiled, asked, stop))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     for one in kernels:
-        done = [c for c, problem in zip(one.candidates, problems, strict=False) if problem == ""]
-        if len(done) > 1 and done[0] is one.candidates[0]:
-            yield replace(one, candidates=tuple(done))
+        each = [(c, next(done)) for c in one.candidates]
+        own = [(c, result[1]) for c, result in each if result and not result[0]]
+        if len(own) > 1 and own[0][0] is one.candidates[0]:
+            kept = replace(one, candidates=tuple(c for c, _ in own))
+            yield distinct(kept, [text for _, text in own]) if of_code else kept
 
 
 def _results(

@@ -6,8 +6,8 @@
                      "measured_us": 8.0}, ...],
      "failed": [...]}
 
-The first candidate is the compiler's choice.  Measured is the whole program with the candidate, of
-which other kernels are as ever.
+The first candidate is the compiler's choice; others may have a ``code_change`` from it.  Measured
+is the whole program with the candidate, of which other kernels are as ever.
 """
 
 import json
@@ -130,7 +130,7 @@ def summary(lines: Sequence[Line]) -> str:
             f" | {_number(line.correlation)} | {ratios} |"
         )
     rows += ["", f"{len(lines)} kernels of {len({line.program for line in lines})} programs"]
-    rows += [*_medians(lines)]
+    rows += [*_medians(lines), *_codes(lines)]
     rows += [f"FAILED: {line.program}: {what}" for line in lines for what in line.failed]
     return "\n".join(rows)
 
@@ -171,6 +171,30 @@ def _within_templates(lines: Sequence[Line]) -> Iterator[str]:
                 f"rank correlation within {name}: {statistics.median(known):.2f} at the median of"
                 f" {len(known)} kernels, {min(known):.2f} at least"
             )
+
+
+def _codes(lines: Sequence[Line]) -> Iterator[str]:
+    """Yield what other code takes of the default's time, value by value.
+
+    What is predicted to be added to a kernel's time is added to that of the whole program.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    for line in lines:
+        own = line.candidates[0]
+        for one in line.candidates[1:]:
+            if change := one.get("code_change"):
+                added = one["predicted_us"] - own["predicted_us"]
+                predicted = 1 + added / own["measured_us"]
+                ratio = one["measured_us"] / own["measured_us"]
+                text = ", ".join(f"{key} {json.dumps(value)}" for key, value in change.items())
+                found.setdefault(text, []).append((ratio, predicted))
+    for change, ratios in found.items():
+        measured, predicted = zip(*ratios, strict=True)
+        yield (
+            f"code {change}: {statistics.median(measured):.3f} of the default's time at the median"
+            f" of {len(measured)}, {min(measured):.3f} to {max(measured):.3f};"
+            f" predicted {statistics.median(predicted):.3f}, {max(predicted):.3f} at most"
+        )
 
 
 def _number(value: float | None) -> str:

@@ -63,7 +63,8 @@ def variants(function: Any, inputs: list[Any], most: int) -> Iterator[tuple[str,
     for number, kernel in enumerate(kernels):
         own = [
             c for c in chosen.candidates if "predicted_us" in c and c["kernel"] == kernel["kernel"]
-        ]
+            and "code_change" not in c
+        ]  # fmt: skip
         for name in TEMPLATES:
             ranked = sorted((c for c in own if c["template"] == name),
                             key=lambda c: c["predicted_us"])  # fmt: skip

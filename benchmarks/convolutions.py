@@ -176,7 +176,9 @@ def candidates(exe: Any, most: int, forced: str = "") -> Iterator[dict[str, Any]
     """
     kernel = main_kernel(exe)
     all_ = [c for c in exe.candidates if c["kernel"] == kernel and "predicted_us" in c]
-    all_ = sorted(all_, key=lambda c: float(c["predicted_us"]))
+    all_ = sorted(
+        (c for c in all_ if "code_change" not in c), key=lambda c: float(c["predicted_us"])
+    )
     for wanted in filter(None, forced.split(";")):
         pairs = [pair.split("=") for pair in wanted.split(",")]
         fitting = (c for c in all_ if all(str(c["config"].get(k)) == v for k, v in pairs))

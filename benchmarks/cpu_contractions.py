@@ -193,6 +193,7 @@ def variants(job: Job, arguments: argparse.Namespace) -> Iterator[tuple[str, Any
     if arguments.template:
         yield arguments.template, _chosen(job, {"kernel": own, "template": arguments.template})
     found = (c for c in first.candidates if c["kernel"] == own and "config" in c)
+    found = (c for c in found if "code_change" not in c)
     mine = (c for c in found if c["template"] == (arguments.template or kernels[-1]["template"]))
     for c in islice(mine, arguments.candidates):
         choice = {"kernel": own, "template": c["template"], **c["config"]}

@@ -236,7 +236,8 @@ def candidates(job: Job, device: str, count: int, seconds: float) -> Iterator[st
     """Yield what the *count* best candidates for the longest kernel of *job* take, in turns."""
     inputs, given = drawn(job, device)
     executable = job.backward().compile(*inputs.values(), *given, options=job.options)
-    weighed = [c for c in executable.candidates if "predicted_us" in c]
+    fitting = (c for c in executable.candidates if "predicted_us" in c)
+    weighed = [c for c in fitting if "code_change" not in c]
     longest = max((c for c in weighed if c["is_chosen"]), key=lambda c: c["predicted_us"])
     own = [c for c in weighed if c["kernel"] == longest["kernel"] and c is not longest]
     tried = [longest, *sorted(own, key=lambda c: c["predicted_us"])[: count - 1]]

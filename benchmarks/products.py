@@ -148,7 +148,8 @@ def variants(job: Job, function: Any, inputs: Sequence[Any], most: int) -> Itera
     exe = function.compile(*inputs, options=Options(precision=TYPES[job.dtype][2]))
     yield exe
     own = [c for c in exe.candidates if c.get("template") == "tile_mma" and "config" in c]
-    likely = [c["config"] for c in own if not c.get("is_chosen")][:most]
+    others = (c for c in own if not (c["is_chosen"] or "code_change" in c))
+    likely = [c["config"] for c in others][:most]
     texts = [",".join(f"{k}={v}" for k, v in config.items()).lower() for config in likely]
     for text in (*job.forces, *texts):
         try:

@@ -92,7 +92,8 @@ def test_explain_says_what_was_chosen_and_from_what() -> None:
     assert shown[1].startswith("chosen ") and f"row: threads {own['threads']}" in shown[1]
     assert [line.split()[0] for line in shown[1:6]] == ["chosen", "or", "or", "or", "or"]
     times = [float(line.split()[1]) for line in shown[1:5]]
-    others = sorted(c["predicted_us"] for c in exe.candidates if c.get("is_chosen") is False)
+    weighed = [c for c in exe.candidates if "code_change" not in c]
+    others = sorted(c["predicted_us"] for c in weighed if c.get("is_chosen") is False)
     assert times[1:] == pytest.approx(others[:3], abs=0.06)
     assert "memory" in shown[1] and "26 more" in shown[5]
     refused = {c["template"] for c in exe.candidates if "config" not in c}
@@ -229,7 +230,14 @@ def test_code_is_chosen_like_loops(key: str) -> None:
     assert (text in exe.source) != (text in other.source)
     (chosen,) = (c for c in other.candidates if c.get("is_chosen") and key in c.get("code", {}))
     assert chosen["code"] == {**own["code"], key: value}
-    assert {own["code"][key], value} <= {*chosen["code_values"][key]}
+    changes = [
+        c["code_change"]
+        for c in exe.candidates
+        if c["kernel"] == own["kernel"] and key in c.get("code_change", {})
+    ]
+    assert {key: value} in changes and {key: own["code"][key]} not in changes
+    back = [c["code_change"] for c in other.candidates if "code_change" in c]
+    assert {key: own["code"][key]} in back and {key: value} not in back
 
 
 RAGGED = """def f(int32(P) ptr, int32(E) word, float(V,D) x) -> (y) {
@@ -257,7 +265,9 @@ def test_code_is_chosen_on_a_cpu_too(key: str) -> None:
     assert other.choices["kernels"][0]["code"] == {**own["code"], key: value}
     assert re.search(text, other.source) and not re.search(text, exe.source)
     (chosen,) = (c for c in exe.candidates if c.get("is_chosen"))
-    assert chosen["code"] == own["code"] and value in chosen["code_values"][key]
+    assert chosen["code"] == own["code"]
+    (listed,) = (c for c in exe.candidates if c.get("code_change") == {key: value})
+    assert listed["predicted_us"] == chosen["predicted_us"], "no estimate knows it"
     none = changed(softmax().compile(X, target="cpu").choices, code={"rows_ahead": 8})
     with pytest.raises(OptionError, match=r"code rows_ahead=8 is none of 16"):
         softmax().compile(X, target="cpu", choices=none)
@@ -297,6 +307,10 @@ def test_threads_with_all_registers_are_in_one_block() -> None:
     two = changed(exe.choices, code={"resident_blocks": 2})
     other = f.compile(spec, spec, target="emulate", choices=two)
     assert other.choices["kernels"][0]["code"]["thread_registers"] == 0
+    changes = [c["code_change"] for c in exe.candidates if "code_change" in c]
+    assert {"resident_blocks": 2, "thread_registers": 0} in changes and {
+        "resident_blocks": 1
+    } in changes
     assert "tc_have_registers" in exe.source and "tc_have_registers" not in other.source
     both = changed(exe.choices, code={"resident_blocks": 2, "thread_registers": 240})
     with pytest.raises(OptionError, match="does not go with several resident_blocks"):

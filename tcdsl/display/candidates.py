@@ -10,6 +10,7 @@ from tcdsl.display.candidates_text import (
     config_text,
     in_order,
     reasons,
+    times_of_codes,
     varying_in,
 )
 from tcdsl.display.html import Child, Html, code, details, join, table, tag
@@ -51,9 +52,13 @@ def _kernel(kernel: str, weighing: Weighing) -> Html:
     few, many = rows[:MOST_ROWS], [*rows[MOST_ROWS:], *unfit]
     others = [[", ".join(names), reason] for reason, names in reasons(own)]
     more = details(f"{len(many)} more", table(head, many)) if many else None
+    codes = [[time, what] for time, what in times_of_codes(weighing, kernel)]
+    others_of_code = details("other code", table(["predicted", "change"], codes)) if codes else None
     refused = details("templates that do not apply", table(["", ""], others)) if others else None
     timed = [tag("div", table(head, few), more), _drawing(weighing, ordered)]
-    return tag("div", tag("h3", code(kernel)), tag("div", timed, class_="row"), refused)
+    return tag(
+        "div", tag("h3", code(kernel)), tag("div", timed, class_="row"), others_of_code, refused
+    )
 
 
 def _drawing(weighing: Weighing, timed: Sequence[Candidate]) -> Html | None:

@@ -43,8 +43,14 @@ class Weighing:
     launches: tuple[Candidate, ...] = ()  # of kernels that share a launch, or might
 
     def of(self, kernel: str) -> list[Candidate]:
-        """Return the candidates of *kernel*."""
-        return [candidate for candidate in self.candidates if candidate["kernel"] == kernel]
+        """Return the candidates of *kernel*: configurations, and why there are no others."""
+        own = (candidate for candidate in self.candidates if candidate["kernel"] == kernel)
+        return [candidate for candidate in own if "code_change" not in candidate]
+
+    def codes_of(self, kernel: str) -> list[Candidate]:
+        """Return the candidates of *kernel* that have other code than the chosen one."""
+        own = (candidate for candidate in self.candidates if candidate["kernel"] == kernel)
+        return [candidate for candidate in own if "code_change" in candidate]
 
 
 def read_weighing(text: str) -> Weighing:
@@ -200,6 +206,23 @@ def timed_text(candidate: Candidate, varying: Collection[str]) -> str:
     return f"{time_us:8.1f} us  {limiter:<8} {candidate['template']}: {config}"
 
 
+def times_of_codes(weighing: Weighing, kernel: str) -> list[tuple[str, str]]:
+    """Return the times of *kernel* with other code, each with the values that have it, key by key.
+
+    A value may go with another one only, which follows it.
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    for one in weighing.codes_of(kernel):
+        (key, value), *given_up = one["code_change"].items()
+        others = f" ({', '.join(f'{k} {json.dumps(v)}' for k, v in given_up)})" if given_up else ""
+        time = f"{one['predicted_us']:.1f} us" if "predicted_us" in one else one["why_not"]
+        found.setdefault(time, {}).setdefault(key, []).append(json.dumps(value) + others)
+    return [
+        (time, "; ".join(f"{key} {', '.join(values)}" for key, values in own.items()))
+        for time, own in found.items()
+    ]
+
+
 def reasons(candidates: Iterable[Candidate]) -> list[tuple[str, list[str]]]:
     """Return why templates make no candidate, each reason with the templates that have it."""
     refused = [c for c in candidates if "why_not" in c and "config" not in c]
@@ -210,7 +233,7 @@ def reasons(candidates: Iterable[Candidate]) -> list[tuple[str, list[str]]]:
 
 
 def candidates_text(weighing: Weighing) -> str:
-    """Return all candidates as a table for a terminal."""
+    """Return all candidates as a table for a terminal; below them, the chosen one's other code."""
     lines = []
     for kernel in dict.fromkeys(str(c["kernel"]) for c in weighing.candidates):
         own = weighing.of(kernel)
@@ -222,6 +245,7 @@ def candidates_text(weighing: Weighing) -> str:
             for c in own
             if "why_not" in c and "config" in c
         ]
+        lines += [f"    code {time}  {what}" for time, what in times_of_codes(weighing, kernel)]
         lines += [f"    not {', '.join(names)}: {reason}" for reason, names in reasons(own)]
     lines += apart_lines(weighing)
     return "\n".join(lines) or NOTHING

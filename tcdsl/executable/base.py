@@ -194,12 +194,12 @@ class Executable(metaclass=Documented):
 
     @cached_property
     def candidates(self) -> list[dict[str, Any]]:
-        """What was weighed for each kernel, as plain data: configurations, or why there are none.
+        """What each kernel could be, as plain data: configurations, or why there are none; codes.
 
-        Of a configuration: ``kernel``, ``template``, ``config``, ``code``, ``predicted_us`` and
+        Of a candidate: ``kernel``, ``template``, ``config``, ``code``, ``predicted_us`` and
         ``limiter`` (the cost model's estimate), ``moved_bytes`` and ``operations`` that it is for,
-        ``is_chosen``; of the chosen one ``code_values``, what its code may be; of a template that
-        does not apply, or of a configuration that does not fit: ``why_not``.
+        ``is_chosen``; of the chosen one with other code ``code_change``, what that has otherwise;
+        of a template that does not apply, or of what does not fit: ``why_not``.
         """
         both = (*self._weighing.candidates, *self._weighing.launches)
         return [dict(candidate) for candidate in both]

@@ -135,7 +135,7 @@ def statement_by_statement(
 
 def weighed_of(
     queue: Iterable[Queued],
-    kernels: Iterable[Kernel],
+    kernels: Sequence[Kernel],
     options: Options,
     shared: Sequence[Weighed] = (),
 ) -> tuple[Weighed, ...]:
@@ -148,6 +148,8 @@ def weighed_of(
     turned = {
         name for kernel in kernels if kernel.code.is_reversed for name in statements_of(kernel.tree)
     }
-    found = tuple(one for queued in queue if (one := queued.weighed(turned)) is not None)
+    first = set(statements_of(kernels[0].tree)) if kernels else set[str]()
+    each = (queued.weighed(turned, first) for queued in queue)
+    found = tuple(one for one in each if one is not None)
     require_followed(asked_for(options), (*found, *shared))
     return found

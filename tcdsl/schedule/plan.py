@@ -77,13 +77,15 @@ def _none_else() -> list[dict[str, Any]]:
 class Weighed:
     """What a kernel, or a part of one, was made with, and what else there was to choose from.
 
-    *choice* is the name of its template and the configuration, as plain data; *candidates* computes
-    the list of ``Executable.candidates``.
+    *choice* is the name of its template, the configuration and the code, as plain data;
+    ``Executable.candidates`` are what *candidates* computes, the configurations, and *codes*, the
+    chosen one with other code.
     """
 
     kernel: str
     choice: Mapping[str, Any]
     candidates: Callable[[], Sequence[dict[str, Any]]] = _none_else
+    codes: Callable[[], Sequence[dict[str, Any]]] = _none_else
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ device.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from difflib import get_close_matches
 from math import inf
 from types import MappingProxyType
@@ -18,7 +18,8 @@ from tcdsl.costmodel.work import AnyWork
 from tcdsl.strategies import catalogue
 from tcdsl.strategies.asked import Asked, misfit
 from tcdsl.strategies.catalogue import Candidate, candidates, fastest
-from tcdsl.strategies.code_choices import code_data, code_space
+from tcdsl.strategies.code_choices import code_data, codes_beside
+from tcdsl.strategies.estimated import estimated
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.template import Choice, Template
 
@@ -109,38 +110,53 @@ def _listed(values: Iterable[Any]) -> str:
 def candidates_of(
     problem: Problem, chosen: Mapping[str, Any], code: Mapping[str, Any] = NOTHING_OF_CODE
 ) -> list[dict[str, Any]]:
-    """Return every candidate for *problem*, and why other templates make none.
+    """Return a candidate for *problem* of each configuration, and why other templates make none.
 
     Of a candidate: ``template``, ``config``, ``code``, ``predicted_us``, ``limiter``,
-    ``moved_bytes`` (from and to memory), ``operations``, ``is_chosen``; of the chosen one also
-    ``code_values``, what each key of its code may be; of a template that does not apply:
-    ``template`` and ``why_not``.
+    ``moved_bytes`` (from and to memory), ``operations``, ``is_chosen``; of a template that does not
+    apply: ``template`` and ``why_not``.
 
-    :arg code: of the *chosen* one.
+    :arg code: of the *chosen* one; others have their default.
     """
-    found = [_estimated(problem, candidate, chosen, code) for candidate in candidates(problem)]
+    found = []
+    for candidate in candidates(problem):
+        is_chosen = candidate.choice.as_data() == chosen
+        made = _with(problem, candidate, code) if is_chosen and code else candidate
+        found.append({**_as_data(problem, made), "is_chosen": is_chosen})
     reasons = catalogue.reasons(problem)
     return found + [{"template": name, "why_not": reason} for name, reason in reasons.items()]
 
 
-def _as_data(
-    problem: Problem, candidate: Candidate, chosen: Mapping[str, Any], code: Mapping[str, Any]
-) -> dict[str, Any]:
-    data, made = candidate.choice.as_data(), candidate.schedule
-    is_chosen = data == chosen
-    own: Mapping[str, Any] = {"code": code_data(made.code, problem.machine)}
-    if problem.finish is not None:  # a part of the kernel before
-        own = {}
-    elif is_chosen:
-        own = {"code": code or own["code"], "code_values": code_space(problem, made)}
-    return {"template": data.pop("template"), "config": data, "is_chosen": is_chosen, **own}
+def codes_of(
+    problem: Problem, chosen: Mapping[str, Any], code: Mapping[str, Any], fixed: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the *chosen* candidate for *problem* with every other value of one key of its *code*.
+
+    As :func:`candidates_of`; ``code_change`` has what differs from *code*.
+
+    :arg fixed: keys that mean nothing where the kernel stands.
+    """
+    found = []
+    for candidate in [c for c in candidates(problem) if c.choice.as_data() == chosen]:
+        for other in codes_beside(problem, candidate.schedule, code):
+            change = {key: value for key, value in other.items() if code[key] != value}
+            if change.keys().isdisjoint(fixed):
+                made = _as_data(problem, _with(problem, candidate, other))
+                found.append({**made, "code_change": change, "is_chosen": False})
+    return found
 
 
-def _estimated(
-    problem: Problem, candidate: Candidate, chosen: Mapping[str, Any], code: Mapping[str, Any]
-) -> dict[str, Any]:
-    own, predicted = _as_data(problem, candidate, chosen, code), candidate.estimate
-    work = candidate.work
+def _with(problem: Problem, candidate: Candidate, code: Mapping[str, Any]) -> Candidate:
+    """Return *candidate* with the values *code* of its code."""
+    made = replace(candidate.schedule, code=replace(candidate.schedule.code, **code))
+    return Candidate(candidate.choice, made, *estimated(problem, made))
+
+
+def _as_data(problem: Problem, candidate: Candidate) -> dict[str, Any]:
+    data, predicted, work = candidate.choice.as_data(), candidate.estimate, candidate.work
+    own: dict[str, Any] = {"template": data.pop("template"), "config": data}
+    if problem.finish is None:  # else a part of the kernel before
+        own["code"] = code_data(candidate.schedule.code, problem.machine)
     if predicted.seconds == inf:
         return {**own, "why_not": predicted.why_not or "it does not fit"}
     return {

@@ -9,7 +9,7 @@ The defaults are what measurements favour.  Options and the chip filter the rest
 blocks have several rows in turn prefetch, and compensated sums are not cut into blocks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from math import prod
 from typing import Any
@@ -17,7 +17,6 @@ from typing import Any
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP, Chip
 from tcdsl.costmodel.machine import Machine
-from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.costmodel.registers import (
     FEW_REGISTERS,
     MANY_REGISTERS,
@@ -48,20 +47,19 @@ _OF_CPU = ("sum_terms", "rows_ahead", "pieces")
 
 
 def default_code(problem: Problem, schedule: Schedule) -> Code:
-    """Return what is chosen of the code of *schedule* where nothing is asked for."""
+    """Return what is chosen of the code of *schedule* where nothing is asked for.
+
+    Its template has said what it favours, which its estimate knows.
+    """
     if not isinstance(problem.machine, Chip):
         return CPU_CODE
-    prefetch_bytes = bytes_ahead(problem.gpu) if schedule.persistent else 0
-    registers = _thread_registers(schedule, problem.gpu)
-    resident, rows = (
-        schedule.resident_blocks or _blocks_of_wave(problem, schedule),
-        _row_bytes(problem, schedule),
+    return replace(
+        schedule.code,
+        resident_blocks=schedule.code.resident_blocks or _blocks_of_wave(problem, schedule),
+        thread_registers=_thread_registers(schedule, problem.gpu),
+        row_bytes=_row_bytes(problem, schedule),
+        is_reversed=False if _is_in_order(schedule) else None,
     )
-    is_reversed = False if _is_in_order(schedule) else None
-    return Code(
-        prefetch_bytes, resident, thread_registers=registers, row_bytes=rows,
-        is_reversed=is_reversed,
-    )  # fmt: skip
 
 
 def _is_in_order(schedule: Schedule) -> bool:
@@ -160,10 +158,10 @@ def code_space(problem: Problem, schedule: Schedule) -> dict[str, tuple[int | bo
             "rows_ahead": ROWS_AHEAD if problem.is_ragged else (default.rows_ahead,),
             "pieces": PIECES if problem.is_ragged else (default.pieces,),
         }
-    both = (True, False)
+    both, resident = (True, False), default.resident_blocks
     return {
         "prefetch_bytes": tuple(dict.fromkeys((0, default.prefetch_bytes))),
-        "resident_blocks": tuple(sorted({*RESIDENT_BLOCKS, default.resident_blocks})),
+        "resident_blocks": tuple(sorted({*_may_be_resident(problem, schedule), resident})),
         "early": both if problem.gpu.overlaps_kernels else (default.early,),
         "streaming": both,
         "unrolled_bytes": UNROLLED_BYTES,
@@ -172,6 +170,36 @@ def code_space(problem: Problem, schedule: Schedule) -> dict[str, tuple[int | bo
         "row_bytes": (0, *_row_lengths(schedule, problem.gpu)),
         "is_reversed": (False,) if _is_in_order(schedule) else both,
     }
+
+
+def _may_be_resident(problem: Problem, schedule: Schedule) -> Iterator[int]:
+    """Yield how many blocks a multiprocessor may be asked to hold: it has threads for so many."""
+    work = schedule.work
+    own = prod(along_axes(schedule, LoopKind.THREAD))
+    threads = work.threads if isinstance(work, Work) else own
+    most = problem.gpu.threads_per_multiprocessor // threads
+    yield from (n for n in RESIDENT_BLOCKS if n <= most)
+
+
+def codes_beside(
+    problem: Problem, schedule: Schedule, code: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yield *code* with each other value that one of its keys may have for *schedule*.
+
+    What does not go with that value is given up.
+    """
+    for key, values in code_space(problem, schedule).items():
+        for value in values:
+            if value != code[key]:
+                other = {**code, key: value}
+                if not _go_together(other):
+                    other |= dict.fromkeys({"resident_blocks", "thread_registers"} - {key}, 0)
+                yield other
+
+
+def _go_together(code: Mapping[str, Any]) -> bool:
+    """Return whether threads get what they wait for: registers that no block beside theirs has."""
+    return not (code.get("thread_registers") and code.get("resident_blocks", 0) > 1)
 
 
 def code_for(problem: Problem, schedule: Schedule, asked: Mapping[str, Any]) -> Code:
@@ -191,9 +219,7 @@ def code_for(problem: Problem, schedule: Schedule, asked: Mapping[str, Any]) -> 
         if (type(value), value) not in [(type(known), known) for known in space[key]]:
             allowed = ", ".join(map(repr, space[key]))
             raise misfit(kernel, f"code {key}={value!r} is none of {allowed}")
-    if asked.get("resident_blocks", 0) > 1:
-        # Threads wait for registers that blocks beside theirs have, and never get them.
-        if asked.get("thread_registers"):
-            raise misfit(kernel, "code thread_registers does not go with several resident_blocks")
-        default = replace(default, thread_registers=0)
-    return Code(**{**asdict(default), **asked})
+    if not _go_together(asked):
+        raise misfit(kernel, "code thread_registers does not go with several resident_blocks")
+    code = {**asdict(default), **asked}
+    return Code(**(code if _go_together(code) else {**code, "thread_registers": 0}))

@@ -42,7 +42,7 @@ def _lines(plan: Plan, target: str, chip: Chip | None) -> Iterator[Mapping[str, 
         }
     )
     for one in plan.weighed:
-        for candidate in one.candidates():
+        for candidate in (*one.candidates(), *one.codes()):
             yield {"kernel": one.kernel, **candidate}
     for one in plan.launches:
         for candidate in one.candidates():

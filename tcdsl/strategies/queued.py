@@ -3,20 +3,21 @@
 from collections.abc import Iterable, Set
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.work import Work
 from tcdsl.records import dataclass
 from tcdsl.schedule.placement import Requests
 from tcdsl.schedule.plan import Weighed
-from tcdsl.strategies.choices import candidates_of
+from tcdsl.strategies.choices import candidates_of, codes_of
 from tcdsl.strategies.code_choices import code_data
 from tcdsl.strategies.library_candidates import library_candidates
 from tcdsl.strategies.panels import COPIES
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.work import work_of
+
+EARLY = ("early",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +40,17 @@ class Queued:
             return None
         if own.tiled is not None:
             may_share = own.has_producer or own.transposition is not None
-            return own.work if may_share and isinstance(own.work, Work) else None
+            return work_of(self.problem, own) if may_share and isinstance(own.work, Work) else None
         is_copied = bool(own.storage) or own.steps is not None
         return None if own.is_opened or is_copied else work_of(self.problem, own)
 
-    def weighed(self, turned: Set[str] = frozenset()) -> Weighed | None:
+    def weighed(self, turned: Set[str], first: Set[str]) -> Weighed | None:
         """Return what it was made with, and what else there was; None if another kernel says so.
 
         On a CPU what belongs to another kernel has a template, and nothing to choose.
 
         :arg turned: statements of kernels in reversed block order.
+        :arg first: those of the first kernel, which begins before no other one has ended.
         """
         kernel, problem = self.kernel, self.problem
         if problem is None or kernel.template == COPIES:
@@ -56,19 +58,18 @@ class Queued:
         if kernel.library:
             own = partial(library_candidates, problem, kernel)
             return Weighed(self.name, {"template": kernel.template}, own)
-        code = self._code(problem, is_reversed=not turned.isdisjoint(kernel.members))
-        others = partial(candidates_of, problem, kernel.config, code.get("code", {}))
-        return Weighed("+".join(problem.group.members), {**kernel.config, **code}, others)
+        name = "+".join(problem.group.members)
+        if self.is_finish:  # its code is a part of that before
+            return Weighed(name, kernel.config, partial(candidates_of, problem, kernel.config))
+        made = replace(kernel.code, is_reversed=not turned.isdisjoint(kernel.members))
+        code = code_data(made, problem.machine)
+        candidates = partial(candidates_of, problem, kernel.config, code)
+        fixed = () if first.isdisjoint(kernel.members) else EARLY
+        codes = partial(codes_of, problem, kernel.config, code, fixed)
+        return Weighed(name, {**kernel.config, "code": code}, candidates, codes)
 
     def _is_on_cpu(self) -> bool:
         return self.problem is None or not isinstance(self.problem.machine, Chip)
-
-    def _code(self, problem: Problem, *, is_reversed: bool) -> dict[str, Any]:
-        """Return what is chosen of the code; what last blocks do is a part of that before."""
-        if self.is_finish:
-            return {}
-        made = replace(self.kernel.code, is_reversed=is_reversed)
-        return {"code": code_data(made, problem.machine)}
 
 
 def requests_of(queue: Iterable[Queued]) -> Requests:

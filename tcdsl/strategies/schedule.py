@@ -250,7 +250,6 @@ class Schedule:
     # Loops of a block, the first of what remains of all but the sums over them: what is resident is
     # so for one iteration of these.
     persistent: tuple[Piece, ...] = ()
-    resident_blocks: int = 0  # of a multiprocessor, to be there at once; 0: as many as may
     is_staged: bool = False  # the arguments among them in shared memory, not in registers
     storage: Requests = field(default_factory=dict)  # of local arrays
     copied: tuple[str, ...] = ()  # arrays whose part of a block is copied there (copied_factors.py)
@@ -276,7 +275,7 @@ class Schedule:
     library: str = ""  # whose call runs in its place; the loops say what it computes
     template: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)  # of the template, as plain data
-    code: Code = DEFAULT_CODE
+    code: Code = DEFAULT_CODE  # what the template favours, until it is chosen (code_choices.py)
 
     @property
     def is_opened(self) -> bool:

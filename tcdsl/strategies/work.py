@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.atomics import Updates, seconds_in_copies, seconds_in_memory, seconds_of_fold
 from tcdsl.costmodel.chip import WARP
-from tcdsl.costmodel.prefetches import LEAST_BYTES, bytes_ahead
+from tcdsl.costmodel.prefetches import LEAST_BYTES
 from tcdsl.costmodel.reductions import IN_FLIGHT, PARTIAL
 from tcdsl.costmodel.registers import REGISTER_BYTES
 from tcdsl.costmodel.row_column import IN_TURNS
@@ -31,6 +31,7 @@ from tcdsl.schedule.mapping import Dim3
 from tcdsl.schedule.nesting import Piece
 from tcdsl.strategies.access_costs import looked_up
 from tcdsl.strategies.arithmetic import instructions_of, operations_of, register_blocks
+from tcdsl.strategies.code_work import most_registers, with_code
 from tcdsl.strategies.fold_costs import fold_cycles, folds_of, updates_of
 from tcdsl.strategies.private_results import copy_elements, neighbours
 from tcdsl.strategies.problem import Problem, analysis
@@ -45,7 +46,6 @@ ARRAY_REGISTERS = gpu_thresholds.REGISTERS_OF_ARRAY
 SUM_REGISTERS = gpu_thresholds.REGISTERS_OF_SUM
 BLOCK_REGISTERS = gpu_thresholds.REGISTERS_OF_BLOCK
 UNROLLED = gpu_thresholds.UNROLLED_ITERATIONS
-UNROLLED_BYTES = gpu_thresholds.UNROLLED_BYTES
 PRIVATE = gpu_thresholds.PRIVATE_BYTES
 LOCAL = gpu_thresholds.LOCAL_TRAFFIC
 HALF_BYTES = gpu_thresholds.KEPT_HALF_BYTES
@@ -77,7 +77,7 @@ def least_work_of(problem: Problem, schedule: Schedule) -> Work:
     No count is greater than :func:`work_of`'s, and an estimate grows with each of them.
     """
     if isinstance(schedule.work, Work):
-        return schedule.work
+        return with_code(schedule.work, schedule.code, problem.gpu)
     grid = _grid(schedule)
     blocks, cluster, threads = grid
     lead = problem.shapes[problem.lead]
@@ -94,10 +94,11 @@ def least_work_of(problem: Problem, schedule: Schedule) -> Work:
     in_flight_bytes = min(most_bytes, max(1.0, at_once) * vector_bytes)
     rounds = each * vector_bytes / in_flight_bytes
     registers = _registers(problem, schedule, threads, kept)
-    moved = _moved(problem, schedule, grid, _spilled_bytes(registers, grid, kept))
+    spilled = _spilled_bytes(problem, schedule, registers, kept) * threads * blocks
+    moved = _moved(problem, schedule, grid, spilled)
     lanes = ceil(threads / WARP) * WARP / threads  # of warps, for each that is a thread
     padding, blocks_of = _padding(schedule, problem), register_blocks(problem, schedule)
-    return Work(
+    made = Work(
         blocks=blocks,
         threads=threads,
         registers=registers,
@@ -115,6 +116,7 @@ def least_work_of(problem: Problem, schedule: Schedule) -> Work:
         is_programmatic=problem.gpu.overlaps_kernels,
         is_prefetched=_is_prefetched(problem, schedule, blocks),
     )
+    return with_code(made, schedule.code, problem.gpu)
 
 
 class Grid(NamedTuple):
@@ -180,12 +182,12 @@ def _missing(problem: Problem, schedule: Schedule, grid: Grid, loaded: list[Traf
 
 def _is_prefetched(problem: Problem, schedule: Schedule, blocks: int) -> bool:
     """Return whether blocks ask the cache for the row after the one that they compute with."""
-    if not schedule.persistent or schedule.private:
+    if not schedule.code.prefetch_bytes or not schedule.persistent or schedule.private:
         return False
     row = (
         sum(t.footprint_bytes for t in traffic_of(problem) if t.is_read) / blocks / _turns(schedule)
     )
-    return LEAST_BYTES <= row <= bytes_ahead(problem.gpu) / blocks
+    return LEAST_BYTES <= row <= schedule.code.prefetch_bytes / blocks
 
 
 def _private_bytes(problem: Problem, schedule: Schedule, grid: Grid) -> float:
@@ -194,10 +196,16 @@ def _private_bytes(problem: Problem, schedule: Schedule, grid: Grid) -> float:
     return LOCAL * sum(size for size in sizes if size > PRIVATE * grid.blocks * grid.threads)
 
 
-def _spilled_bytes(registers: int, grid: Grid, kept: float) -> float:
-    """Return the bytes of what is kept that the registers do not hold."""
-    room = 4 * (registers - OTHER_REGISTERS)
-    return 2 * max(0.0, kept - room) * grid.threads * grid.blocks
+def _spilled_bytes(problem: Problem, schedule: Schedule, registers: int, kept: float) -> float:
+    """Return the bytes of what a thread keeps that its *registers* do not hold.
+
+    In each row of a block with several, whose sums of columns are registers, too.
+    """
+    room = REGISTER_BYTES * (registers - OTHER_REGISTERS)
+    if not schedule.persistent:
+        return 2 * max(0.0, kept - room)
+    sums = REGISTER_BYTES * _neighbours(problem, schedule)
+    return 2 * _turns(schedule) * max(0.0, kept + sums - room) if kept else 0.0
 
 
 def _at_once(problem: Problem, schedule: Schedule, vector_bytes: int) -> float:
@@ -207,7 +215,7 @@ def _at_once(problem: Problem, schedule: Schedule, vector_bytes: int) -> float:
     before: rope's derivative took 369 us on an H100, for bytes that take 220.
     """
     unrolled = _unrolled(schedule, problem.lead)
-    serial = min(UNROLLED, max(1, UNROLLED_BYTES // max(1, vector_bytes)))
+    serial = min(UNROLLED, max(1, schedule.code.unrolled_bytes // max(1, vector_bytes)))
     return max(unrolled, 1 if _has_guarded_loads(problem) else serial)
 
 
@@ -306,11 +314,7 @@ def _unrolled(schedule: Schedule, name: str) -> int:
 
 def _registers(problem: Problem, schedule: Schedule, threads: int, kept: float) -> int:
     """Return the registers of a thread: the compiler makes do with those that a block may have."""
-    chip = problem.gpu
-    most = chip.registers_per_multiprocessor // (
-        max(threads, chip.threads_per_warp) * max(1, schedule.resident_blocks)
-    )
-    most = most // chip.registers_granule * chip.registers_granule
+    resident = schedule.code.resident_blocks if kept else 1  # of others see with_code
     needed = LEAST_REGISTERS
     lanes = _extent(schedule.remaining[problem.lead], LoopKind.LANES)
     if not kept and lanes > 1:
@@ -320,7 +324,7 @@ def _registers(problem: Problem, schedule: Schedule, threads: int, kept: float) 
     if kept:
         own = ceil(kept / REGISTER_BYTES) + RESULT_REGISTERS * _neighbours(problem, schedule)
         needed = max(needed, OTHER_REGISTERS + own)
-    return min(chip.registers_per_thread, most, needed)
+    return min(most_registers(problem.gpu, threads, resident), needed)
 
 
 @analysis

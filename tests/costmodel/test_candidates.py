@@ -114,6 +114,27 @@ def test_candidates_of_a_program_are_compiled_by_several_processes() -> None:
     assert found.candidates[1]["config"].items() <= forced[0].items()
 
 
+def test_other_code_of_what_is_chosen_is_timed_where_texts_differ() -> None:
+    job = candidates_ahead.Job("row_sum", "float32", (("M", 64), ("N", 300)), "emulate")
+    (found,) = candidates_ahead.weighed(job, 20, of_code=True)
+    first, *others = found.candidates
+    assert first["is_chosen"] and all("code_change" in c for c in others)
+    few = replace(found, candidates=(first, *others[:1], *others[-1:]))
+    assert candidates_ahead.distinct(few, ["a", "a", "b"]).candidates == (first, others[-1])
+    forced = json.loads(found.options(others[0]).choices)["kernels"]
+    assert forced[0]["code"] == first["code"] | others[0]["code_change"]
+    measured = tuple(
+        {**c, "measured_us": us} for c, us in zip(found.candidates, (2.0, 3.0), strict=False)
+    )
+    timed = candidates_lines.Line(
+        "row_sum", "float32", dict(job.sizes), found.kernel, "NVIDIA H200", 2.0, measured
+    )
+    (again,) = candidates_again.again([timed])
+    assert [c.get("code_change") for c in again.candidates] == [None, others[0]["code_change"]]
+    ((key, value),) = others[0]["code_change"].items()
+    assert f"code {key} {value}: 1.500 of the default's time" in candidates_lines.summary([again])
+
+
 def test_lines_are_judged_again_by_the_present_estimate() -> None:
     job = candidates_ahead.Job("row_sum", "float32", (("M", 64), ("N", 300)), "emulate")
     (found,) = candidates_ahead.weighed(job, 5)

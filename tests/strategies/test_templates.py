@@ -99,6 +99,13 @@ def test_options_filter_the_space() -> None:
         assert "tiles are asked for" in catalogue.reasons(problem).values()
 
 
+CODES = (
+    {"unrolled_bytes": 32},
+    {"sum_terms": 8},
+    {"is_reversed": True},
+)  # other code of what is chosen
+
+
 def forced(name: str, target: str = "emulate") -> Iterator[Options]:
     """Yield options that ask for each candidate of a program, the chosen ones left out."""
     source, shapes = {**PROGRAMS, **CPU_PROGRAMS}[name]
@@ -110,8 +117,11 @@ def forced(name: str, target: str = "emulate") -> Iterator[Options]:
     for candidate in exe.candidates:
         if "why_not" in candidate or candidate["is_chosen"]:
             continue
+        if candidate.get("code_change", CODES[0]) not in CODES:
+            continue
         kernel = {"kernel": candidate["kernel"], "template": candidate["template"]}
-        choices = {**exe.choices, "kernels": [kernel | candidate["config"]]}
+        code = {"code": candidate["code"]} if "code_change" in candidate else {}
+        choices = {**exe.choices, "kernels": [kernel | candidate["config"] | code]}
         yield Options(choices=json.dumps(choices), threads=3 if target == "cpu" else 0)
 
 

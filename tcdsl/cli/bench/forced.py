@@ -168,7 +168,8 @@ def _fastest(kernel: Values, wanted: Values, candidates: Candidates) -> dict[str
     known = [
         c
         for c in candidates
-        if c["kernel"] == kernel["kernel"] and c["template"] == template and "why_not" not in c
+        if c["kernel"] == kernel["kernel"] and c["template"] == template
+        if not ("why_not" in c or "code_change" in c)
     ]
     agreeing = [c for c in known if config.items() <= c["config"].items()]
     if not agreeing:

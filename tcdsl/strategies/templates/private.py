@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from math import inf, prod
 from typing import Any
 
+from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.records import dataclass
 from tcdsl.strategies.alternatives import least_of
 from tcdsl.strategies.estimated import seconds_of
@@ -199,7 +200,8 @@ def _in_shared_memory(
         left -= -(-size // 16) * 16
         if left >= 0:
             private[name] = chunks_of(scop, schedule, name)
-    return replace(schedule, private=private)
+    ahead = bytes_ahead(problem.gpu) if schedule.persistent else 0
+    return replace(schedule, private=private, code=replace(schedule.code, prefetch_bytes=ahead))
 
 
 def _fold_bytes(schedule: Schedule) -> int:

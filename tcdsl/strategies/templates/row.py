@@ -103,7 +103,7 @@ def schedule_on(problem: Problem, config: RowConfig, tiles: Sequence[Tile]) -> S
     return replace(
         schedule,
         resident=row.resident if config.keep else (),
-        resident_blocks=config.resident_blocks,
+        code=replace(schedule.code, resident_blocks=config.resident_blocks),
     )
 
 

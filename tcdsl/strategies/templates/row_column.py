@@ -19,11 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.costmodel.row_column import RowsAndColumns, Share, best_share, shares
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Storage
 from tcdsl.records import dataclass
 from tcdsl.schedule.nesting import Piece
+from tcdsl.schedule.plan import DEFAULT_CODE
 from tcdsl.strategies.lowering import Chunk, Lane
 from tcdsl.strategies.operations import is_chunkable
 from tcdsl.strategies.problem import Problem, analysis
@@ -106,10 +108,11 @@ def schedule(problem: Problem, config: RowColumnConfig) -> Schedule:
     # Where the first axis is dealt to blocks it has a loop over what each takes at once, too.
     shared = {axis[problem.lead] for axis in found.mixed}
     turns = tuple(p for p in remaining[problem.lead] if p.coordinate.position in shared)
+    ahead = bytes_ahead(problem.gpu) if turns else 0
+    code = replace(DEFAULT_CODE, prefetch_bytes=ahead, resident_blocks=config.resident_blocks)
     return replace(
-        schedule, remaining=remaining, resident=resident, persistent=turns,
-        resident_blocks=config.resident_blocks, layout=None,
-    )  # fmt: skip
+        schedule, remaining=remaining, resident=resident, persistent=turns, code=code, layout=None
+    )
 
 
 @analysis
