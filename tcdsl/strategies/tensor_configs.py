@@ -266,6 +266,12 @@ def _swath_in_turn(each: Sequence[Problem], config: TensorConfig) -> int:
     return swath if swath >= SWATH_FROM_MEMORY or holds_columns(each) else 0
 
 
+def is_narrow(problem: Problem, config: TensorConfig) -> bool:
+    """Return whether boxes fill narrow tiles that have all of few columns."""
+    is_one = config.columns in NARROW and _tiles_along(problem, config)[1] == 1
+    return is_one and config.loader == BOXES
+
+
 def tiles_of_block(problem: Problem, config: TensorConfig) -> int:
     """Return how many tiles a block has, at most."""
     return -(-_tiles_along(problem, config)[0] // config.swath) if config.is_persistent else 1
