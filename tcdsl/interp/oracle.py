@@ -48,7 +48,7 @@ from tcdsl.lang.faults import data_range_error, element_text, origin_text
 from tcdsl.lang.ranges.data_ranges import checked_with, clause_text, is_scattered
 from tcdsl.lang.ranges.reads import index_names
 from tcdsl.lang.types.dtypes import BOOL, INT64, DType
-from tcdsl.lang.types.index_values import with_exact_indices
+from tcdsl.lang.types.index_values import exact_subscript, with_exact_indices
 from tcdsl.records import dataclass
 from tcdsl.source import Span
 
@@ -328,8 +328,8 @@ def address(
     flat, doubt = np.zeros((), np.int64), np.zeros((), bool)
     shape, origins = m.s.shapes[name], m.s.origins[name]
     for subscript, extent, origin in zip(subscripts, shape, origins, strict=True):
-        value = evaluated(m, subscript, instances)
-        index = a.numbers(value).astype(np.int64) - origin
+        value = evaluated(m, exact_subscript(subscript), instances)
+        index = a.numbers(value) - origin
         doubt = doubt | a.doubtful(value)
         outside = instances.active & ~doubt & ((index < 0) | (index >= extent))
         if outside.any():
