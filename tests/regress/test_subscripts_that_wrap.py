@@ -62,3 +62,11 @@ def test_a_sum_that_is_the_subscript_is_exact(subscript: str) -> None:
     for target in ("cpu", "emulate", "reference"):
         with pytest.raises(tcdsl.LaunchError, match="TC080"):
             f(X, np.array([-(2**31)], np.int32), target=target)
+
+
+@pytest.mark.parametrize("target", ["cpu", "emulate", "reference"])
+def test_a_large_index_of_uint64_is_told_as_it_is(target: str) -> None:
+    """It was reported as -1."""
+    f = tcdsl.define("def f(float(N) x, uint64(M) k) -> (y) { y(i) = x(k(i)) }").f
+    with pytest.raises(tcdsl.LaunchError, match="index 18446744073709551615 of 'x' is out of"):
+        f(X, np.array([0, 2**64 - 1], np.uint64), target=target)
