@@ -41,6 +41,8 @@ def cases() -> list[tuple[str, list[np.ndarray]]]:
         k = np.array([2 * top - 1, top, top // 2, 0, 1, 2], f"uint{bits}")
         subscripts = tuple(at.format(u=f"u{bits}") for at in UNSIGNED[: 7 if bits == 64 else 8])
         made.append((program(f"uint{bits}", subscripts), [X, k]))
+    wrapped = np.array([-1, -2, 0, 1, 2, 3], np.int32).view(np.uint32)  # 2 more are 1, 0, 2, ...
+    made.append((program("uint32", ("k(i) + 2u32",)), [X, wrapped]))
     infinite = (
         "def f(float(N) x, float(N) a) -> (y) { y(i) = x(a(i) < inf && a(i) > -nan ? 1 : 0) }"
     )
