@@ -369,12 +369,12 @@ WRONG_DEVICE = Entry(
 # --- compilers -----------------------------------------------------------------------------
 NO_COMPILER = Entry("TC070", CompileError, "there is no usable C compiler: {why}", "{advice}")
 COMPILATION_FAILED = Entry(
-    "TC071", CompileError, "{compiler} rejected the generated C: {message}",
-    "the generated C is kept in {path}",
+    "TC071", CompileError, "{compiler} rejected the generated code: {message}",
+    "the generated code is kept in {path}",
 )  # fmt: skip
 COMPILATION_TIMED_OUT = Entry(
     "TC072", CompileError, "{compiler} took longer than {limit_s:g} s and was stopped",
-    "the generated C is kept in {path}; fewer fused statements compile faster",
+    "the generated code is kept in {path}; fewer fused statements compile faster",
 )  # fmt: skip
 LOAD_FAILED = Entry("TC073", CompileError, "the compiled code cannot be loaded: {why}")
 NO_CUDA_COMPILER = Entry(

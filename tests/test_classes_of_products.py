@@ -27,7 +27,7 @@ from tcdsl.options import Options
 from tcdsl.strategies import contracted
 from tcdsl.strategies.templates import tile_implicit, tile_mma
 from tcdsl.testing import check
-from tests.conftest import arrays_for, comprehension_of, specialisation_of
+from tests.programs import arrays_for, comprehension_of, specialisation_of
 
 CheckAll = Callable[..., None]
 Sizes = Mapping[str, int]

@@ -12,9 +12,9 @@ from tcdsl.driver import Compiled, compile_to_c
 from tcdsl.errors import TCWarning
 from tcdsl.lang.request import Request
 from tcdsl.testing import contractions, graphs, programs
-from tests import conftest
-from tests.conftest import comprehension_of
+from tests import cpu_programs
 from tests.hunts import Hunt, drawn, hunt_on_the_emulator
+from tests.programs import comprehension_of
 
 TIGHT = "def f(float(N) x) -> (y) { y +=! x(i) }"
 BAD = "def g(float(N) x) -> (y) { y(i) = x(i }"
@@ -57,7 +57,7 @@ def test_plans_that_fail_do_not_hide_wrong_results(
         other = comprehension_of(text.replace("+ 1", "+ 2"))
         return compile_to_c(replace(request, comprehension=other), cpu)
 
-    monkeypatch.setattr(conftest, "compile_to_c", compiled)
+    monkeypatch.setattr(cpu_programs, "compile_to_c", compiled)
     texts = [f"def f(float(N) x) -> (y) {{ y(i) = x(i) {form} }}" for form in ("* 2", "+ 1", "")]
     with pytest.raises(AssertionError) as told:
         check_all([(text, [(5,)]) for text in texts])

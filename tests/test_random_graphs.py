@@ -20,7 +20,6 @@ from tcdsl.costmodel.machine import Cpu
 from tcdsl.driver import compile_to_c, compile_to_cuda
 from tcdsl.lang.request import Request
 from tcdsl.testing import graphs
-from tests.conftest import comprehension_of, specialisation_of
 from tests.hunts import (
     OF_A_SEED,
     Hunt,
@@ -30,6 +29,7 @@ from tests.hunts import (
     hunt_on_the_emulator,
     with_seeds,
 )
+from tests.programs import comprehension_of, specialisation_of
 
 pytest.importorskip("hypothesis")
 

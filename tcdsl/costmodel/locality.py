@@ -348,7 +348,7 @@ def _multiple(expr: Expr, operands: tuple[int, ...], index: str) -> int:
     match expr:
         case Index(name=name):
             return 0 if name == index else 1
-        case Const(value=value):
+        case Const(value=value) if not expr.dtype.is_float:
             return int(value)
         case Cast():
             return operands[0]
@@ -374,8 +374,8 @@ def _linear(
         return None
     known = [operand for operand in operands if operand is not None]
     match expr:
-        case Const(value=value):
-            return Fraction(0), Fraction(int(value))
+        case Const(value=value, dtype=dtype):  # one of a condition may be infinite
+            return Fraction(0), None if dtype.is_float else Fraction(int(value))
         case Index(name=name):
             return Fraction(name == index), None
         case Size():

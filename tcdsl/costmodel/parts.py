@@ -64,7 +64,7 @@ def _of_node(
         return None
     match node:
         case Const(value=value):
-            return int(value), int(value)
+            return None if node.dtype.is_float else (int(value), int(value))
         case Index(name=name):
             return values.get(name)
         case Cast():

@@ -93,10 +93,12 @@ def _traffic(
 ) -> Traffic:
     size = scop.arrays[array].dtype.size_bytes
     touched = points_of_box(_union([access.relation.range() for _, access in uses]))
+    accesses, by_blocks = _accesses(uses), _by_blocks(scop, tree, uses)
+    if accesses is not None and by_blocks is not None:
+        by_blocks = min(accesses, by_blocks)  # where a block's tiles lie apart, its box is larger
     return Traffic(
-        array, is_write, _times(touched, size), _times(_accesses(uses), size),
-        _times(_by_blocks(scop, tree, uses), size),
-    )  # fmt: skip
+        array, is_write, _times(touched, size), _times(accesses, size), _times(by_blocks, size)
+    )
 
 
 def _accesses(uses: Sequence[tuple[Statement, Access]]) -> int | None:

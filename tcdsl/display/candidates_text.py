@@ -133,9 +133,11 @@ def explained(kernels: Sequence[Mapping[str, Any]], weighing: Weighing) -> list[
 def _timed_lines(ordered: Sequence[Candidate], own: Sequence[Candidate]) -> list[str]:
     varying = varying_in(own)
     has_times = any("predicted_us" in candidate for candidate in ordered)
+    shown = ordered[: MOST_OTHERS + 1 if has_times else 1]
+    width = _limiter_width(shown)
     lines = [
-        f"{'chosen' if candidate['is_chosen'] else 'or':<6} {timed_text(candidate, varying)}"
-        for candidate in ordered[: MOST_OTHERS + 1 if has_times else 1]
+        f"{'chosen' if candidate['is_chosen'] else 'or':<6} {timed_text(candidate, varying, width)}"
+        for candidate in shown
     ]
     left = len(ordered) - len(lines)
     return [*lines, f"or one of {left} more: see Executable.candidates"] if left else lines
@@ -197,13 +199,18 @@ def _some(pairs: Sequence[str]) -> str:
     return ", ".join([*pairs[:MOST_OTHERS], *more])
 
 
-def timed_text(candidate: Candidate, varying: Collection[str]) -> str:
+def timed_text(candidate: Candidate, varying: Collection[str], limiter_width: int = 8) -> str:
     """Return the time, the limiter and the configuration of *candidate*."""
     config = config_text(candidate["config"], varying)
     if "predicted_us" not in candidate:
         return f"{candidate['template']}: {config}"
     time_us, limiter = candidate["predicted_us"], candidate["limiter"]
-    return f"{time_us:8.1f} us  {limiter:<8} {candidate['template']}: {config}"
+    return f"{time_us:8.1f} us  {limiter:<{limiter_width}} {candidate['template']}: {config}"
+
+
+def _limiter_width(candidates: Iterable[Candidate]) -> int:
+    """Return how wide the column of limiters is: configurations begin below one another."""
+    return max([8, *(len(c.get("limiter", "")) for c in candidates)])
 
 
 def times_of_codes(weighing: Weighing, kernel: str) -> list[tuple[str, str]]:
@@ -239,7 +246,9 @@ def candidates_text(weighing: Weighing) -> str:
         own = weighing.of(kernel)
         varying = varying_in(own)
         lines.append(f"kernel {kernel}")
-        lines += [f"  {_mark(c)} {timed_text(c, varying)}" for c in in_order(own)]
+        ordered = in_order(own)
+        width = _limiter_width(ordered)
+        lines += [f"  {_mark(c)} {timed_text(c, varying, width)}" for c in ordered]
         lines += [
             f"    not {c['template']}: {config_text(c['config'], varying)}: {c['why_not']}"
             for c in own

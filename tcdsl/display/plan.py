@@ -198,5 +198,7 @@ def _intensity(scop: Scop, kernel: Kernel, once_bytes: int | None) -> Html | Non
         total += instances * operations_of(statement)
     if not once_bytes:
         return None
-    text = f"about {total:,} operations by the cost model's count, {total / once_bytes:.3g} a byte"
+    each = total / once_bytes
+    a_byte = f"{each:,.0f}" if each >= 100 else f"{each:.3g}"
+    text = f"about {total:,} operations by the cost model's count, {a_byte} a byte"
     return tag("p", text, class_="note")

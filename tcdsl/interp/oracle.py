@@ -47,8 +47,8 @@ from tcdsl.lang.comprehension import (
 from tcdsl.lang.faults import data_range_error, element_text, origin_text
 from tcdsl.lang.ranges.data_ranges import checked_with, clause_text, is_scattered
 from tcdsl.lang.ranges.reads import index_names
-from tcdsl.lang.types.dtypes import BOOL, INT64, DType
-from tcdsl.lang.types.index_values import with_exact_indices
+from tcdsl.lang.types.dtypes import BOOL, INT64, UINT64, DType
+from tcdsl.lang.types.index_values import exact_subscript, with_exact_indices
 from tcdsl.records import dataclass
 from tcdsl.source import Span
 
@@ -328,14 +328,15 @@ def address(
     flat, doubt = np.zeros((), np.int64), np.zeros((), bool)
     shape, origins = m.s.shapes[name], m.s.origins[name]
     for subscript, extent, origin in zip(subscripts, shape, origins, strict=True):
-        value = evaluated(m, subscript, instances)
-        index = a.numbers(value).astype(np.int64) - origin
+        value = evaluated(m, exact_subscript(subscript), instances)
+        index = a.numbers(value) - origin
         doubt = doubt | a.doubtful(value)
         outside = instances.active & ~doubt & ((index < 0) | (index >= extent))
         if outside.any():
-            first = np.broadcast_to(index, outside.shape)[outside].flat[0]
+            first = int(np.broadcast_to(index, outside.shape)[outside].flat[0]) + origin
+            is_wrapped = first < 0 and subscript.dtype == UINT64
             raise OUT_OF_RANGE(
-                m.c.source, span, index=int(first) + origin, tensor=name, extent=extent,
+                m.c.source, span, index=first + is_wrapped * 2**64, tensor=name, extent=extent,
                 origin=_source_of(m, subscript, instances, outside),
             )  # fmt: skip
         flat = flat * extent + np.clip(index, 0, max(0, extent - 1))

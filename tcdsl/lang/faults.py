@@ -15,7 +15,8 @@ from tcdsl.source import NOWHERE, Source, Span
 class Site(NamedTuple):
     """A checked subscript: where it stands in the text, and the tensor that it reads first.
 
-    Of a range whose bounds are read *tensor* is the clause, and *dim* -1.
+    Of a range whose bounds are read *tensor* is the clause, and *dim* -1.  *is_wrapped*: an index
+    of ``uint64`` from 2^63 on is found as a negative number.
     """
 
     tensor: str
@@ -23,13 +24,14 @@ class Site(NamedTuple):
     start: int = 0
     end: int = 0
     reads: str = ""
+    is_wrapped: bool = False
 
 
 def sites_from_json(data: Sequence[Any]) -> tuple[Site, ...]:
     """Return the sites that were written as lists."""
     return tuple(
-        Site(str(name), int(dim), int(start), int(end), str(reads))
-        for name, dim, start, end, reads in data
+        Site(str(name), int(dim), int(start), int(end), str(reads), bool(is_wrapped))
+        for name, dim, start, end, reads, is_wrapped in data
     )
 
 
@@ -41,6 +43,8 @@ def fault_error(head: Head, site: Site, index: int, extent: int, element: str | 
     """
     if site.dim == -1:
         return data_range_error(head.source, site.tensor, index, extent)
+    if site.is_wrapped and index < 0:
+        index += 2**64
     span = Span(site.start, site.end)
     tensor = head.tensors.get(site.tensor)
     if span == NOWHERE and tensor is not None:

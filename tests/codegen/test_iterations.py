@@ -10,7 +10,7 @@ from tcdsl.codegen.ast.loop_ast import Block, For
 from tcdsl.codegen.passes.iterations import Iterations, batch_of, iterations_of, last_number
 from tcdsl.options import Options
 from tests.codegen.written import code
-from tests.conftest import cuda_unit_of
+from tests.emulated_programs import cuda_unit_of
 
 ROWS = "def f(bfloat16(M,N) x) -> (y) { y(i) +=! x(i,j) }"
 COLUMNS = "def f(bfloat16(M,N) x) -> (y) { y(j) +=! x(i,j) }"

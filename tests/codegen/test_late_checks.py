@@ -13,7 +13,7 @@ from tcdsl.codegen.cuda.late_checks import late_checks
 from tcdsl.poly.loop_tree import Coordinate, Loop, LoopKind, Sequence
 from tcdsl.poly.scop import Kind
 from tests.codegen.written import code
-from tests.conftest import cuda_unit_of
+from tests.emulated_programs import cuda_unit_of
 
 ROWS = """
 def f(int32(P) ptr, int64(E) col, float(E) val, float(C) x) -> (y) {

@@ -10,7 +10,7 @@ from tcdsl.codegen.cuda.rows import runs_of
 from tcdsl.emulator import emulated_programs
 from tcdsl.errors import EmulationError
 from tcdsl.testing.comparison import check
-from tests.conftest import Emulated
+from tests.emulated_programs import Emulated
 from tests.strategies.tile_configs import FEW, MakeUnit, asked, inputs_of, planned, tiles
 
 PLAIN = "def f(half(M,K) A, half(N,K) B) -> ({t}(M,N) C) {{ C(m,n) +=! A(m,k) * B(n,k) }}"

@@ -7,7 +7,7 @@ import pytest
 
 import tcdsl
 from tcdsl.testing import check
-from tests.conftest import arrays_for, comprehension_of
+from tests.programs import arrays_for, comprehension_of
 from tests.strategies.test_convolutions import FORMS, text_of
 
 pytestmark = pytest.mark.gpu

@@ -17,7 +17,7 @@ from tcdsl.poly.isl_utils import constant_bounds
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.periodic_halos import with_periodic_halos
-from tests.conftest import comprehension_of
+from tests.programs import comprehension_of
 
 RING = """def f(float(N) x) -> (y) {
     h(i) = x((i + 1) % N) + i where i in 0:N

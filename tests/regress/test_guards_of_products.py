@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import arrays_for, comprehension_of
+from tests.programs import arrays_for, comprehension_of
 from tests.rewrites.scop.test_masked_sums import FEW, always
 
 __all__ = ["always"]

@@ -14,7 +14,7 @@ from tcdsl.costmodel.chip import load_chip
 from tcdsl.driver import compile_to_cuda
 from tcdsl.lang.request import Request
 from tcdsl.testing import check
-from tests.conftest import specialisation_of
+from tests.programs import specialisation_of
 
 SOURCE = """def mlp(float(B,I) x, float(I,H) w1, float(H) b1, float(H,O) w2) -> (float(B,O) y) {
     h(b,n) +=! x(b,i) * w1(i,n)

@@ -7,7 +7,7 @@ import pytest
 
 from tcdsl.interp.arithmetic import FUNCTIONS
 from tcdsl.interp.error_bounds import evaluate_with_bounds
-from tests.conftest import comprehension_of, specialisation_of
+from tests.programs import comprehension_of, specialisation_of
 
 CheckAll = Callable[..., None]
 

@@ -7,7 +7,7 @@ import pytest
 import tcdsl
 from tcdsl.errors import OptionError
 from tcdsl.testing import check
-from tests.conftest import arrays_for, comprehension_of
+from tests.programs import arrays_for, comprehension_of
 
 SUMS = """def f(float(M) x, float(N) y, float(M,N) z) -> (a, b, c, d) {
     a +=! x(m)  b +=! y(n)  c(n) +=! z(m,n)  d(m) +=! z(m,n)

@@ -11,7 +11,7 @@ import pytest
 import tcdsl
 from tcdsl.options import Options
 from tcdsl.testing import check
-from tests.conftest import arrays_for
+from tests.programs import arrays_for
 
 CheckAll = Callable[..., None]
 

@@ -19,7 +19,8 @@ from tcdsl.rewrites.scop.alignment_shift import unaligned
 from tcdsl.strategies import contracted
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
-from tests.conftest import CudaUnit, arrays_for, cuda_unit_of
+from tests.emulated_programs import CudaUnit, cuda_unit_of
+from tests.programs import arrays_for
 
 CheckAll = Callable[..., None]
 MakeUnit = Callable[..., Any]

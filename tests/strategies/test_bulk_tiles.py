@@ -15,7 +15,8 @@ from tcdsl.strategies.bulk_tiles import BulkTile, bulk_tile_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
-from tests.conftest import comprehension_of, strides_of
+from tests.emulated_programs import strides_of
+from tests.programs import comprehension_of
 from tests.strategies.tile_configs import planned, take_implicit_tiles
 
 MakeUnit = Callable[..., Any]

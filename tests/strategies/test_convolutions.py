@@ -10,7 +10,7 @@ from tcdsl.costmodel.convolutions import Computed, Convolution, Window
 from tcdsl.options import Options
 from tcdsl.poly.scop import Scop
 from tcdsl.strategies.convolutions import convolution
-from tests.conftest import cuda_unit_of
+from tests.emulated_programs import cuda_unit_of
 
 Lower = Callable[..., Scop]
 

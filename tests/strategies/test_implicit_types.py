@@ -9,7 +9,7 @@ import pytest
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.strategies import contracted
 from tcdsl.strategies.templates import tile_implicit
-from tests.conftest import cuda_unit_of
+from tests.emulated_programs import cuda_unit_of
 
 FEW = replace(load_chip("h200"), multiprocessors=4)
 AMPERE = replace(load_chip("a100"), multiprocessors=4)

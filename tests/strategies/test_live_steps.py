@@ -13,7 +13,7 @@ from tcdsl.rewrites.scop.masked_sums import masked, why_not_masked
 from tcdsl.strategies import contracted
 from tcdsl.strategies.live_steps import live_instances
 from tcdsl.strategies.templates import tile_mma
-from tests.conftest import cuda_unit_of
+from tests.emulated_programs import cuda_unit_of
 
 Lower = Callable[..., Scop]
 FEW = replace(load_chip("h200"), multiprocessors=4)

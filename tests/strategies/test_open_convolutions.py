@@ -3,6 +3,7 @@
 Results begin as NaN: a row that is not written, and one beyond the last that is, are seen.
 """
 
+from collections.abc import Iterator
 from functools import partial
 from math import inf
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 import tcdsl
 from tcdsl.lang.types.dtypes import BY_NAME
 from tcdsl.options import Options
+from tcdsl.strategies.bulk_tiles import BulkTile, bulk_tile_of
+from tcdsl.strategies.problem import Problem
 from tests.strategies.tile_configs import check_at_sizes, choices_of, take_implicit_tiles
 
 FORWARD = """def f(bfloat16(N,H,W,C) I, bfloat16(F,3,3,C) K, float(F) b) -> (O) {
@@ -118,3 +121,24 @@ def test_what_is_slower_than_an_open_index_goes_to_blocks() -> None:
         assert exe.opened == ("H",)
         assert exe.choices["kernels"][0]["template"] == "tile_implicit"
         np.testing.assert_array_equal(exe(*args), f.reference(*args))
+
+
+def test_requests_of_an_open_dimension_that_is_not_the_slowest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Lines go over images first, and the open rows of all images lie outermost in memory."""
+    found: list[BulkTile | str] = []
+
+    def look(problem: Problem) -> Iterator[Any]:
+        found.append(bulk_tile_of(problem, False, 0))
+        return iter(())
+
+    monkeypatch.setattr("tcdsl.strategies.templates.tile_implicit._boxed_configs", look)
+    f = tcdsl.define("""def f(half(H,N,W,C) I, half(F,3,3,C) K) -> (O) {
+        O(n,h,w,f) +=! (h+r >= 1 && h+r <= H ? I(h+r-1,n,w+t,c) : 0) * K(f,r,t,c)
+            where h in 0:H, w in 0:W-2
+    }""").f
+    shapes = (9, 2, 7, 64), (64, 3, 3, 64)
+    specs = [tcdsl.spec(shape, "float16") for shape in shapes]
+    f.compile(*specs, target="emulate", options=Options(dynamic_sizes=("H",)))
+    assert found[0] == "an open dimension is not that of the slowest lines"

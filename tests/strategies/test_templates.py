@@ -19,7 +19,7 @@ from tcdsl.strategies import catalogue
 from tcdsl.strategies.gpu_grouping import group_for_gpu
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.template import Choice
-from tests.conftest import comprehension_of, specialisation_of
+from tests.programs import comprehension_of, specialisation_of
 
 CheckAll = Callable[..., None]
 Shapes = list[tuple[int, ...]]

@@ -13,8 +13,9 @@ from tcdsl.options import Options
 from tcdsl.testing import contractions
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
-from tests.conftest import arrays_for, comprehension_of, strides_of
+from tests.emulated_programs import strides_of
 from tests.hunts import drawn as drawn_programs
+from tests.programs import arrays_for, comprehension_of
 from tests.strategies.tile_configs import choices_of, kernel_of, planned
 
 CheckAll = Callable[..., None]

@@ -19,7 +19,7 @@ from tcdsl.strategies.row_graphs import row_axes
 from tcdsl.strategies.templates import row, row_cluster
 from tcdsl.strategies.work import least_work_of
 from tcdsl.testing.comparison import check
-from tests.conftest import arrays_for
+from tests.programs import arrays_for
 from tests.strategies.test_templates import problems_of
 
 CheckAll = Callable[..., None]

@@ -18,7 +18,7 @@ from tcdsl.lang.request import Request, Strides
 from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
 from tcdsl.schedule.plan import Plan
 from tcdsl.testing.random_inputs import values
-from tests.conftest import comprehension_of, specialisation_of
+from tests.programs import comprehension_of, specialisation_of
 
 MakeUnit = Callable[..., Any]
 FEW = replace(load_chip("h200"), multiprocessors=4)  # blocks have several tiles

@@ -10,8 +10,8 @@ from tcdsl.testing.draft import Extent
 from tcdsl.testing.drafted_convolutions import Spatial, _reached
 from tcdsl.testing.drafted_products import Axis
 from tcdsl.testing.random_contractions import SMALL
-from tests.conftest import comprehension_of, specialisation_of
 from tests.hunts import Program, drawn
+from tests.programs import comprehension_of, specialisation_of
 
 pytest.importorskip("hypothesis")
 

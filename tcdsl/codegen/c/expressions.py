@@ -25,6 +25,7 @@ from tcdsl.lang.comprehension import (
     Size,
     Unary,
     children,
+    walk,
 )
 from tcdsl.lang.comprehension import fold as fold_expression
 from tcdsl.lang.types.dtypes import BOOL, FLOAT32, INT32, INT64, DType, Kind, summed
@@ -189,7 +190,11 @@ class ExpressionPrinter:
         return fold_expression(expr, self._node)
 
     def subscript(self, expr: Expr) -> Code:
-        """Return the integer *expr* as exact 64-bit index arithmetic."""
+        """Return the integer *expr* as 64-bit index arithmetic, exact but where data say not.
+
+        Of what reads data, quotients, extremes and the like are computed in their own type, where
+        they may wrap; sums and products that are no operand of these are exact (semantics, 7).
+        """
         return fold_expression(expr, self._index_node)
 
     def _node(self, expr: Expr, operands: tuple[Code, ...]) -> Code:
@@ -277,6 +282,9 @@ class ExpressionPrinter:
         return paren(binary(left, op, right))
 
     def _index_node(self, expr: Expr, operands: tuple[Code, ...]) -> Code:
+        if not _is_exact_in_subscripts(expr):
+            stored = self._node(expr, tuple(map(self.value, children(expr))))
+            return paren(cast("int64_t", stored))
         match expr:
             case Const(value=value):
                 return Literal(str(int(value)) if value >= 0 else f"({int(value)})")
@@ -292,13 +300,12 @@ class ExpressionPrinter:
                 return call(f"tc_{_INTEGER_OPS[op]}_{self.index_type}", *operands)
             case Select():
                 return paren(choice(self.value(expr.condition), operands[1], operands[2]))
-            case Cast() if expr.dtype.is_integer and _keeps_indices(expr.operand, expr.dtype):
+            case Cast():
                 return operands[0]
-            case Call(function="min" | "max" as function) if expr.dtype.is_integer:
+            case Call(function=function):
                 return call(f"tc_{function}_{self.index_type}", *operands)
             case _:
-                stored = self._node(expr, tuple(map(self.value, children(expr))))
-                return paren(cast("int64_t", stored))
+                raise AssertionError(expr)
 
 
 def _is_exact(source: DType, dtype: DType) -> bool:
@@ -316,10 +323,38 @@ def _number(expr: Expr) -> float | None:
     return float(expr.value) if isinstance(expr, Const) else None
 
 
-def _keeps_indices(operand: Expr, to: DType) -> bool:
-    """Return whether a conversion cannot change an index: the operand is no stored value."""
-    is_wide = to.kind is Kind.SIGNED and to.size_bytes >= 4
-    return is_wide and operand.dtype.is_integer and not isinstance(operand, Load)
+def _is_exact_in_subscripts(expr: Expr) -> bool:
+    """Return whether *expr*, a part of a subscript, is computed in exact integers.
+
+    Of indices and sizes everything that index arithmetic has.  Of what reads data choices, signed
+    sums, differences and products, and conversions that keep all values; the rest wraps.
+    """
+    match expr:
+        case Const(dtype=dtype):
+            return not dtype.is_float  # one of a condition, that may be infinite
+        case Index() | Size() | Select():
+            return True
+        case Unary(op="-") | Binary(op="+" | "-" | "*"):
+            return expr.dtype.kind is Kind.SIGNED or not _reads_data(expr)
+        case Binary(op="/" | "%"):
+            return not _reads_data(expr)
+        case Call(function="min" | "max"):
+            return expr.dtype.is_integer and not _reads_data(expr)
+        case Cast(operand=operand, dtype=to):
+            is_wide = to.kind is Kind.SIGNED and to.size_bytes >= 4
+            if not (is_wide and operand.dtype.is_integer):
+                return False
+            return not _reads_data(expr) or _holds_all(operand.dtype, to)
+    return False
+
+
+def _reads_data(expr: Expr) -> bool:
+    return any(isinstance(node, Load) for node in walk(expr))
+
+
+def _holds_all(source: DType, to: DType) -> bool:
+    """Return whether the signed type *to* has all values of the integers *source*."""
+    return to.size_bytes > source.size_bytes or to == source
 
 
 def cast_code(operand: Code, from_: DType, to: DType) -> Code:

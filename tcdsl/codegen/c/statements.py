@@ -54,7 +54,7 @@ from tcdsl.lang.comprehension import (
     walk,
 )
 from tcdsl.lang.faults import Site
-from tcdsl.lang.types.dtypes import DType, arithmetic
+from tcdsl.lang.types.dtypes import UINT64, DType, arithmetic
 from tcdsl.poly.accesses import first_load
 from tcdsl.poly.data_ranges import data_ranges_of
 from tcdsl.poly.known_values import is_surely_inside
@@ -340,7 +340,10 @@ class StatementPrinter:
             site = len(self.context.sites)
             reads, position = self._source_of(subscript, load)
             span = statement.span
-            self.context.sites.append(Site(array.name, dim, span.start, span.end, reads))
+            is_wrapped = subscript.dtype == UINT64
+            self.context.sites.append(
+                Site(array.name, dim, span.start, span.end, reads, is_wrapped)
+            )
             origin = self.sizes.extent(array.origin[dim])
             extent = self.sizes.extent(array.shape[dim])
             name = f"w_index{site}"

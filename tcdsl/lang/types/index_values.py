@@ -36,6 +36,7 @@ from tcdsl.lang.comprehension import (
 from tcdsl.lang.ranges.index_bounds import UNKNOWN, Values, result_of
 from tcdsl.lang.ranges.open_sizes import AnySpecialisation, Extent, OpenRange, context_of
 from tcdsl.lang.rewrite import with_operands
+from tcdsl.lang.types.dtypes import Kind
 from tcdsl.lang.types.head import MAX_OPEN
 from tcdsl.records import dataclass
 
@@ -159,6 +160,33 @@ def index_values_in(expr: Expr) -> frozenset[int]:
 
     fold(expr, part)
     return frozenset(found)
+
+
+def exact_subscript(expr: Expr) -> Expr:
+    """Return the subscript *expr* with its sums in 64 bits: index arithmetic does not wrap.
+
+        T(a(i) * 2 + j)   --->   T(int64(a(i)) * 2 + int64(j)), where a is of int32
+
+    These are signed sums, differences and products, and choices of them, that are no operand of
+    another operation; a quotient or a minimum of data is computed in its own type.
+    """
+    match expr:
+        case Binary(op="+" | "-" | "*") if _is_signed(expr):
+            left, right = exact_subscript(expr.left), exact_subscript(expr.right)
+            return replace(expr, left=left, right=right, dtype=INT64)
+        case Unary(op="-") if _is_signed(expr):
+            return replace(expr, operand=exact_subscript(expr.operand), dtype=INT64)
+        case Select(if_true=yes, if_false=no):
+            yes, no = exact_subscript(yes), exact_subscript(no)
+            return replace(expr, if_true=yes, if_false=no, dtype=INT64)
+        case Cast(operand=operand) if _is_signed(expr) and _is_signed(operand):
+            if expr.dtype.size_bytes >= operand.dtype.size_bytes:
+                return exact_subscript(operand)
+    return expr if expr.dtype == INT64 else Cast(expr, INT64, expr.span)
+
+
+def _is_signed(expr: Expr) -> bool:
+    return expr.dtype.kind is Kind.SIGNED
 
 
 # --- statements ----------------------------------------------------------------------------------

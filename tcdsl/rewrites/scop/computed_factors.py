@@ -306,6 +306,8 @@ def _why_not(statement: Statement, factor: Operand) -> str | None:
     loads = [node for node in walk(factor.expr) if isinstance(node, Load)]
     if any(load.tensor == statement.write.array for load in loads):
         return f"it updates {statement.write.array}"
+    if not factor.dims:
+        return "a factor is one number, whatever the indices"
     if not indices_in(factor.value) <= set(factor.dims):
         return "an index of a factor is in a window, and elsewhere"
     guarded = factor_of(factor.expr)

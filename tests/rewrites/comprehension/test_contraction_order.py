@@ -11,7 +11,7 @@ from tcdsl.lang.syntax.printer import print_statement, untyped_statement
 from tcdsl.options import Options
 from tcdsl.rewrites.comprehension import contraction_order
 from tcdsl.rewrites.comprehension.contraction_order import in_pairs, why_not_paired
-from tests.conftest import comprehension_of
+from tests.programs import comprehension_of
 from tests.rewrites.comprehension.test_coalescing import Shapes, analysed
 
 CheckAll = Callable[..., None]

@@ -6,7 +6,7 @@ import pytest
 
 from tcdsl.poly.scop import Scop
 from tcdsl.rewrites.scop.first_indices import from_zero
-from tests.conftest import cuda_unit_of
+from tests.emulated_programs import cuda_unit_of
 
 Lower = Callable[..., Scop]
 SLICED = "def f(float(P,K) x, float(K,N) w) -> (y) { y(m,n) +=! x(m+3,k) * w(k,n) }"

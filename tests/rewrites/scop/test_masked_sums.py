@@ -16,7 +16,8 @@ from tcdsl.rewrites.scop.rfactor import Partial, rfactor, why_conditions_differ
 from tcdsl.strategies import contracted
 from tcdsl.strategies.templates import tile_implicit, tile_mma
 from tcdsl.testing import check
-from tests.conftest import arrays_for, comprehension_of, cuda_unit_of
+from tests.emulated_programs import cuda_unit_of
+from tests.programs import arrays_for, comprehension_of
 
 Lower = Callable[..., Scop]
 FEW = replace(load_chip("h200"), multiprocessors=4)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import arrays_for, comprehension_of, specialisation_of
 from tests.hunts import Hunt
+from tests.programs import arrays_for, comprehension_of, specialisation_of
 from tests.rewrites.scop.test_masked_sums import FEW, always
 
 __all__ = ["always"]

@@ -11,7 +11,7 @@ from tcdsl.driver import Compiled
 from tcdsl.options import Options
 from tcdsl.plan.rewrites import REWRITES
 from tcdsl.strategies import contraction
-from tests.conftest import arrays_for, comprehension_of
+from tests.programs import arrays_for, comprehension_of
 
 MakeUnit = Callable[..., Any]
 

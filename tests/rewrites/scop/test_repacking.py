@@ -17,7 +17,7 @@ from tcdsl.poly.scop import Kind, Scop
 from tcdsl.rewrites.scop.repacking import repacked, why_not_repacked, wide_strides
 from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
-from tests.conftest import comprehension_of
+from tests.programs import comprehension_of
 
 MakeUnit = Callable[..., Any]
 Lower = Callable[..., Scop]

@@ -20,7 +20,7 @@ from tcdsl.errors import TCError
 from tcdsl.options import Options
 from tcdsl.runtime.cuda import cudnn
 from tcdsl.runtime.cuda.cudnn import ConvolutionStep
-from tests.conftest import cuda_unit_of
+from tests.emulated_programs import cuda_unit_of
 from tests.strategies.test_convolutions import FORMS, text_of
 
 _NUMPY = {0: np.float32, 1: np.float64, 2: np.float16}
