@@ -31,12 +31,13 @@ from dataclasses import replace
 from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Leaf, Loop, LoopKind, Node, sequence
 from tcdsl.poly.scop import Scop
+from tcdsl.rewrites.scop.index_classes import Merged, merged_index
 from tcdsl.rewrites.scop.packing import Packed, Side, TileOf, pack
 from tcdsl.rewrites.scop.padding import padded
 from tcdsl.rewrites.scop.rfactor import Partial, rfactor
 from tcdsl.schedule.placement import LARGE
 from tcdsl.strategies.blocking import Class, Panels
-from tcdsl.strategies.implicit_product import factors_of
+from tcdsl.strategies.implicit_product import factors_of, form_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import Schedule
 
@@ -74,9 +75,14 @@ class _Builder:
         columns = self._packed(self._with_sums(), 1)
         rows = self._packed(columns.scop, 0)
         # What is along an operand's neighbours in memory is the outer dimension of these panels.
-        is_row_transposed = self.panels.dots is not None and not self.panels.is_along_terms
-        packs = ((columns, self.panels.is_transposed), (rows, is_row_transposed))
+        own = self.panels
+        is_row_transposed = own.dots is not None and not own.is_along_terms
+        packs = (
+            (columns, own.is_transposed and not own.terms.is_several),
+            (rows, is_row_transposed and not own.rows.is_several),
+        )
         self.transposed = {packed.array for packed, is_transposed in packs if is_transposed}
+        self.by_rows = {rows.array} if own.rows.is_several else set[str]()
         self.scop = rows.scop
         found: dict[str, Schedule] = {}
         local = [rows]
@@ -98,8 +104,17 @@ class _Builder:
         """Return the scop with sums of a block in their own type, and sums of a block's terms."""
         rows, columns, terms = self.panels.rows, self.panels.columns, self.panels.terms
         lead = self.lead
-        scop, init, store = rfactor(self.problem.scop, lead, (), columns.index)
-        self.sums_init, self.store = init.name, store.name
+        shape = self.problem.shapes[lead]
+        extents = dict(zip(shape.statement.indices, shape.extents, strict=True))
+
+        def each(names: Iterable[str]) -> list[Merged]:
+            return [merged_index([name], extents, extents) for name in names]
+
+        form = form_of(
+            self.problem, [*each(self.panels.around), rows.merged, columns.merged],
+            [*each(self.panels.within), terms.merged],
+        )  # fmt: skip
+        scop, self.sums_init, self.store = form.scop, form.init, form.store
         part = Partial(terms.index, 0, terms.block, 0, terms.blocks, False)
         inner, init, fold = rfactor(scop, lead, (part,), columns.index)
         self.init, self.fold = init.name, fold.name
@@ -139,7 +154,8 @@ class _Builder:
         name = f"{factor.load.tensor}.panel{number}{self.lead}"
         dots = panels.dots
         dtype = None if dots is None else dots.dtype or factor.load.dtype
-        of = TileOf(name, self._sides(number), is_split=True, dtype=dtype)
+        is_asked = own.is_several or terms.is_several
+        of = TileOf(name, self._sides(number), is_split=True, is_asked=is_asked, dtype=dtype)
         return pack(scop, self.lead, factor, outer, of)
 
     def _sides(self, number: int) -> tuple[Side, ...]:
@@ -165,9 +181,6 @@ class _Builder:
 
     def _position(self, name: str, index: str) -> int:
         """Return the dimension of *name* that the lead's *index* is."""
-        if name in self.after:
-            dim = self.problem.shapes[self.lead].statement.indices.index(index)
-            return next(axis[name] for axis in self.problem.group.axes if axis[self.lead] == dim)
         if name in (self.init, self.fold) and index == self.panels.terms.index:
             index = self.chunk
         return self.scop.by_name[name].indices.index(index)
@@ -276,6 +289,11 @@ class _Builder:
 
         levels = [whole(LoopKind.SERIAL, dim) for dim in packed.outer[depth:]]
         first, second, *few = packed.elements  # the terms of a step are few
+        is_along = self.panels.is_along_terms or self.panels.dots is not None
+        if packed.array in self.by_rows and not is_along:
+            # What a row is of several indices is found once, not for each of its terms.
+            levels += [whole(LoopKind.SERIAL, second), whole(LoopKind.SERIAL, first)]
+            return self._nest([name], levels)
         if packed.array in self.transposed:
             # A line of the operand at once, which other lines may drive out of the cache.
             steps = greatest(tile.shape[first])
