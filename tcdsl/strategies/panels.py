@@ -82,7 +82,7 @@ class _Builder:
             (rows, is_row_transposed and not own.rows.is_several),
         )
         self.transposed = {packed.array for packed, is_transposed in packs if is_transposed}
-        self.by_rows = {rows.array} if own.rows.is_several else set[str]()
+        self.row_panels = rows.array
         self.scop = rows.scop
         found: dict[str, Schedule] = {}
         local = [rows]
@@ -234,7 +234,9 @@ class _Builder:
         for one in (panels.columns, panels.rows):
             tile = self._loop(*self._digit(updates, one, 1, LoopKind.SERIAL), tile)
         copies = {name: packed for packed in packs for name in _copies(packed)}
-        packing = [self._copy_nest(name, one, n_around + 3) for name, one in copies.items()]
+        packing = [
+            self._copy_nest(name, one, one.outer[n_around + 3 :]) for name, one in copies.items()
+        ]
         chunks = {n: Coordinate(self._position(n, terms.index)) for n in (self.init, self.fold)}
         chunks[lead] = Coordinate(self._at(self.scop, terms.index), 0, terms.block)
 
@@ -280,42 +282,61 @@ class _Builder:
     def _outer_kind(self) -> LoopKind:
         return LoopKind.PARALLEL if self.problem.cpu.threads > 1 else LoopKind.SERIAL
 
-    def _copy_nest(self, name: str, packed: Packed, depth: int) -> Node:
-        """Return the loops of a copy below *depth* others, along neighbours in memory inside."""
+    def _copy_nest(self, name: str, packed: Packed, around: Sequence[int]) -> Node:
+        """Return the loops of a copy along neighbours in memory, those over *around* outside."""
         tile = self.scop.arrays[packed.array]
 
         def whole(kind: LoopKind, dim: int) -> Level:
             return kind, {name: Coordinate(dim)}, greatest(tile.shape[dim])
 
-        levels = [whole(LoopKind.SERIAL, dim) for dim in packed.outer[depth:]]
         first, second, *few = packed.elements  # the terms of a step are few
-        is_along = self.panels.is_along_terms or self.panels.dots is not None
-        if packed.array in self.by_rows and not is_along:
-            # What a row is of several indices is found once, not for each of its terms.
-            levels += [whole(LoopKind.SERIAL, second), whole(LoopKind.SERIAL, first)]
-            return self._nest([name], levels)
         if packed.array in self.transposed:
             # A line of the operand at once, which other lines may drive out of the cache.
             steps = greatest(tile.shape[first])
             assert steps is not None, "panels have no open sizes"
             lines = Coordinate(first, 0, LINE_STEPS)
-            levels += [
+            levels = [
+                *(whole(LoopKind.SERIAL, dim) for dim in around),
                 (LoopKind.SERIAL, {name: lines}, -(-steps // LINE_STEPS)),
                 whole(LoopKind.SERIAL, second),
                 (LoopKind.SERIAL, {name: Coordinate(first, 0, 1, LINE_STEPS)}, LINE_STEPS),
             ]
         else:
-            levels += [whole(LoopKind.SERIAL, first), whole(LoopKind.VECTOR, second)]
+            *slow, fast = self._copy_order(packed, around)
+            is_along = fast == second or (few and fast == first)
+            kind = LoopKind.VECTOR if is_along else LoopKind.SERIAL
+            levels = [*(whole(LoopKind.SERIAL, dim) for dim in slow), whole(kind, fast)]
         return self._nest([name], [*levels, *(whole(LoopKind.UNROLL, dim) for dim in few)])
+
+    def _copy_order(self, packed: Packed, around: Sequence[int]) -> list[int]:
+        """Return the dimensions of a copy, outermost first: what is of several indices, once.
+
+        tiles, r, s:  rows % 6, terms        rows that count the values of n, h and w:
+        tiles, rows % 6:  r, s, terms        n, h and w are quotients, found once a row
+        """
+        first, second = packed.elements[:2]
+        own = self.panels
+        is_rows_first = own.is_along_terms or own.dots is not None
+        if packed.array == self.row_panels and own.rows.is_several:
+            row, term = (first, second) if is_rows_first else (second, first)
+            return [*around[:1], row, *around[1:], term]
+        if own.terms.is_several:
+            is_first = packed.array != self.row_panels or not is_rows_first
+            term, other = (first, second) if is_first else (second, first)
+            return [term, *around, other]
+        return [*around, first, second]
 
     def _shared_copies(self, packed: Packed) -> Node:
         """Return the loops that fill all panels of columns."""
         names = _copies(packed)
         shape = self.scop.arrays[packed.array].shape
-        tree = sequence([self._copy_nest(name, packed, len(packed.outer)) for name in names])
-        for depth in reversed(packed.outer):
-            at = {name: Coordinate(packed.outer[depth]) for name in names}
-            tree = self._loop(self._outer_kind, at, greatest(shape[depth]), tree)
+        outer, inside = list(packed.outer), list[int]()
+        if self.panels.terms.is_several:  # see _copy_order: tiles are the last but steps
+            inside.append(outer.pop(-2))
+        tree = sequence([self._copy_nest(name, packed, inside) for name in names])
+        for dim in reversed(outer):
+            at = {name: Coordinate(dim) for name in names}
+            tree = self._loop(self._outer_kind, at, greatest(shape[dim]), tree)
         return tree
 
 

@@ -4,7 +4,7 @@ Small products stay as they are (``cpu_tile``): their operands lie in caches, an
 take as long as the product.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from math import prod
 
 from tcdsl.costmodel import cpu_thresholds
@@ -28,6 +28,7 @@ from tcdsl.strategies.template import Template
 
 ACCUMULATORS = cpu_thresholds.ACCUMULATORS
 LEAST_USES, NARROW_USES = cpu_thresholds.PANEL_USES, cpu_thresholds.NARROW_USES
+LINE_BYTES = cpu_thresholds.LINE_BYTES
 LEAST_TERMS, WINDOW_USES = cpu_thresholds.PANEL_TERMS, cpu_thresholds.WINDOW_USES
 MOST_WITHIN = cpu_thresholds.PANEL_WINDOW
 DOT_COLUMNS = 16  # that the device library's functions have, or a multiple
@@ -63,6 +64,7 @@ class _Found:
     is_copied: bool  # whether tiles would read copies of operands
     is_guarded: bool
     column_stride: int
+    is_one_by_one: tuple[bool, bool]  # whether elements of rows, and columns, are copied alone
     dots: Dots | None  # the instruction that multiplies several narrow terms
     extents: dict[str, int]
 
@@ -109,8 +111,7 @@ def _seconds(product: Product, blocking: Blocking, cpu: Cpu) -> float:
 
 @analysis
 def _found(problem: Problem, merged: str) -> _Found | str:
-    """Return the contraction with one index for those of the class *merged*, or why there is none.
-    """
+    """Return the contraction with one index for those of the class *merged*, or why there is none."""
     lead = find_contraction(problem.group, problem.shapes)
     if lead is None:
         return "no one member is a product that reuses its operands"
@@ -182,38 +183,40 @@ def _classified(
         return "each factor has no index of its own"
     near = [min(own[n], key=lambda i: (extents[i] < 16, result[i])) for n in (0, 1)]
     columns = min((0, 1), key=lambda n: (extents[near[n]] < 16, result[near[n]]))
+    several = [sum(extents[i] > 1 for i in indices) for indices in (*own, reduced)]
     if merged == "rows":  # of the columns one index is in the panels
-        columns = min((columns, 1 - columns), key=lambda n: len(_long(own[n], extents)))
-    arrays = [problem.scop.arrays[factor.load.tensor] for factor in factors]
-    rows, terms = _long(own[1 - columns], extents), _long(reduced, extents)
-    if {"": 2, "rows": len(rows), "terms": len(terms)}[merged] < 2:
+        columns = min((columns, 1 - columns), key=lambda n: several[n])
+    if {"": 2, "rows": several[1 - columns], "terms": several[2]}[merged] < 2:
         return f"its {merged} have one index"
-    rows.sort(key=lambda i: -result[i])
-    strides = {i: [stride_of(a, f, i) for a, f in zip(arrays, factors, strict=True)] for i in terms}
-    terms.sort(key=lambda i: -min(filter(None, strides[i]), default=0))
-    if merged != "rows":
-        rows = [max(own[1 - columns], key=lambda i: extents[i])]
-    if merged != "terms":
-        terms = [max(reduced, key=lambda i: extents[i])]
-    row_factor = factors[1 - columns]
-    row_strides = [stride_of(arrays[1 - columns], row_factor, i) for i in (terms[-1], rows[-1])]
+    arrays = [problem.scop.arrays[factor.load.tensor] for factor in factors]
+    strides = [
+        {i: stride_of(array, factor, i) for i in names}
+        for array, factor in zip(arrays, factors, strict=True)
+    ]
+    rows = [max(own[1 - columns], key=lambda i: extents[i])]
+    terms = [max(reduced, key=lambda i: extents[i])]
+    if merged == "rows":  # the fastest is the nearest in memory
+        rows = sorted(own[1 - columns], key=lambda i: (extents[i] > 1, -result[i]))
+    if merged == "terms":
+        nearest = {i: min((own[i] for own in strides if own[i]), default=0) for i in reduced}
+        terms = sorted(reduced, key=lambda i: (extents[i] > 1, -nearest[i]))
+    row_strides = [strides[1 - columns][i] for i in (terms[-1], rows[-1])]
     around = tuple(i for i in left if i not in (*rows, near[columns]))
     return _Found(
         lead, tuple(rows), near[columns], tuple(terms), around,
         tuple(i for i in around if i in factors[columns].indices),
         tuple(i for i in reduced if i not in terms), (1 - columns, columns),
         merged != "terms" and 0 < row_strides[0] <= row_strides[1],
-        stride_of(arrays[columns], factors[columns], near[columns]) != 1,
+        strides[columns][near[columns]] != 1,
         has_operands_to_copy(problem.scop, shape, problem.cpu),
         any(factor.condition is not None for factor in factors),
-        stride_of(arrays[columns], factors[columns], terms[-1]),
+        strides[columns][terms[-1]],
+        (
+            (merged == "rows" and row_strides[0] != 1) or (merged == "terms" and row_strides[1] != 1),
+            merged == "terms" and strides[columns][near[columns]] != 1,
+        ),
         dots_of(shape, problem.cpu), extents,
     )  # fmt: skip
-
-
-def _long(indices: Sequence[str], extents: Mapping[str, int]) -> list[str]:
-    """Return those of *indices* that have several values."""
-    return [index for index in indices if extents[index] > 1]
 
 
 def space(problem: Problem) -> Iterator[CpuPanelsConfig]:
@@ -229,9 +232,7 @@ def space(problem: Problem) -> Iterator[CpuPanelsConfig]:
     yield from (config for _, config in sorted(found, key=lambda pair: pair[0]))
 
 
-def _config(
-    problem: Problem, product: Product, blocking: Blocking, merged: str
-) -> CpuPanelsConfig:
+def _config(problem: Problem, product: Product, blocking: Blocking, merged: str) -> CpuPanelsConfig:
     found = _of(problem, merged)
     steps = -(-product.terms // blocking.terms)
     terms = -(-found.extent(*found.terms) // steps)
@@ -256,18 +257,19 @@ def _product(problem: Problem, merged: str) -> Product:
     size, n_rows, n_columns = (
         reduction.dtype.size_bytes, found.extent(*found.rows), found.extents[found.columns],
     )  # fmt: skip
+    strides = dict(zip(shape.statement.indices, shape.strides[0], strict=True))
+    nearest = min(strides[index] for index in (found.rows[-1], found.columns))
     width = problem.cpu.vector_bytes // size
     columns = 2 * width if n_columns > width else width
     if found.dots is not None:
         columns = max(columns, DOT_COLUMNS)
     most = min(n_rows, ACCUMULATORS[registers_of(problem.cpu)] * width // columns)
-    rows = min(
-        range(max(1, most // 2), most + 1), key=lambda n: (-(-n_rows // n) * (n + 2), -n)
-    )
+    rows = min(range(max(1, most // 2), most + 1), key=lambda n: (-(-n_rows // n) * (n + 2), -n))
     return Product(
         n_rows, n_columns, found.extent(*found.terms, *found.within), found.extent(*found.around),
         (rows, columns), size, found.extent(*found.column_around),
-        1 if found.dots is None else found.dots.at_once,
+        1 if found.dots is None else found.dots.at_once, found.is_one_by_one,
+        0 if nearest == 1 else min(LINE_BYTES, size * nearest) - size,
     )  # fmt: skip
 
 
