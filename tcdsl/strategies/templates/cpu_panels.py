@@ -4,7 +4,7 @@ Small products stay as they are (``cpu_tile``): their operands lie in caches, an
 take as long as the product.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from tcdsl.costmodel import cpu_thresholds
@@ -111,7 +111,7 @@ def _seconds(product: Product, blocking: Blocking, cpu: Cpu) -> float:
 
 @analysis
 def _found(problem: Problem, merged: str) -> _Found | str:
-    """Return the contraction with one index for those of the class *merged*, or why there is none."""
+    """Return the contraction, one index for those of the class *merged*, or why there is none."""
     lead = find_contraction(problem.group, problem.shapes)
     if lead is None:
         return "no one member is a product that reuses its operands"
@@ -173,8 +173,10 @@ def _classified(
     names = shape.statement.indices
     extents = dict(zip(names, shape.extents, strict=True))
     result = dict(zip(names, shape.strides[0], strict=True))
-    left = [i for i, r in zip(names, shape.roles, strict=True) if r is Role.PARALLEL]
-    reduced = [i for i, r in zip(names, shape.roles, strict=True) if r is Role.REDUCED]
+    left, reduced = (
+        [i for i, role in zip(names, shape.roles, strict=True) if role is wanted]
+        for wanted in (Role.PARALLEL, Role.REDUCED)
+    )
     own = [
         [i for i in left if i in factors[n].indices and i not in factors[1 - n].indices]
         for n in (0, 1)
@@ -188,35 +190,38 @@ def _classified(
         columns = min((columns, 1 - columns), key=lambda n: several[n])
     if {"": 2, "rows": several[1 - columns], "terms": several[2]}[merged] < 2:
         return f"its {merged} have one index"
-    arrays = [problem.scop.arrays[factor.load.tensor] for factor in factors]
     strides = [
-        {i: stride_of(array, factor, i) for i in names}
-        for array, factor in zip(arrays, factors, strict=True)
+        {i: stride_of(problem.scop.arrays[factor.load.tensor], factor, i) for i in names}
+        for factor in factors
     ]
-    rows = [max(own[1 - columns], key=lambda i: extents[i])]
-    terms = [max(reduced, key=lambda i: extents[i])]
-    if merged == "rows":  # the fastest is the nearest in memory
-        rows = sorted(own[1 - columns], key=lambda i: (extents[i] > 1, -result[i]))
-    if merged == "terms":
-        nearest = {i: min((own[i] for own in strides if own[i]), default=0) for i in reduced}
-        terms = sorted(reduced, key=lambda i: (extents[i] > 1, -nearest[i]))
-    row_strides = [strides[1 - columns][i] for i in (terms[-1], rows[-1])]
+    nearest = {i: min((own[i] for own in strides if own[i]), default=0) for i in reduced}
+    rows = _counted(own[1 - columns], extents, result, merged == "rows")
+    terms = _counted(reduced, extents, nearest, merged == "terms")
+    of_rows, of_columns = strides[1 - columns], strides[columns]
     around = tuple(i for i in left if i not in (*rows, near[columns]))
+    is_apart = of_columns[near[columns]] != 1
+    one_by_one = {
+        "": (False, False), "rows": (of_rows[terms[-1]] != 1, False),
+        "terms": (of_rows[rows[-1]] != 1, is_apart),
+    }  # fmt: skip
     return _Found(
         lead, tuple(rows), near[columns], tuple(terms), around,
         tuple(i for i in around if i in factors[columns].indices),
         tuple(i for i in reduced if i not in terms), (1 - columns, columns),
-        merged != "terms" and 0 < row_strides[0] <= row_strides[1],
-        strides[columns][near[columns]] != 1,
+        merged != "terms" and 0 < of_rows[terms[-1]] <= of_rows[rows[-1]], is_apart,
         has_operands_to_copy(problem.scop, shape, problem.cpu),
-        any(factor.condition is not None for factor in factors),
-        strides[columns][terms[-1]],
-        (
-            (merged == "rows" and row_strides[0] != 1) or (merged == "terms" and row_strides[1] != 1),
-            merged == "terms" and strides[columns][near[columns]] != 1,
-        ),
-        dots_of(shape, problem.cpu), extents,
+        any(factor.condition is not None for factor in factors), of_columns[terms[-1]],
+        one_by_one[merged], dots_of(shape, problem.cpu), extents,
     )  # fmt: skip
+
+
+def _counted(
+    indices: Sequence[str], extents: Mapping[str, int], apart: Mapping[str, int], is_merged: bool
+) -> list[str]:
+    """Return the indices that one counts: the longest, or all, the nearest in memory fastest."""
+    if not is_merged:
+        return [max(indices, key=lambda i: extents[i])]
+    return sorted(indices, key=lambda i: (extents[i] > 1, -apart[i]))
 
 
 def space(problem: Problem) -> Iterator[CpuPanelsConfig]:
