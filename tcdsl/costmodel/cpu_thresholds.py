@@ -54,8 +54,8 @@ COPY_LANES = 24  # products of a lane that copying an element to a panel takes (
 # The same of an element alone, whose neighbours in memory are copied at another time: an index that
 # counts the values of several is found once for the other side of a panel.  Gradients by weights of
 # 28 x 28 x 128 and 14 x 14 x 256, channels second, took 1.2 and 2.4 ns an element more than with
-# channels last (AVX2: 1 ns is 31 products).
-APART_LANES = 96
+# channels last, where it took 1.1 (AVX2: 1 ns is 31 products).
+APART_LANES = 108
 NARROW_USES = 16  # of operands that would else be converted: a copy of them, too
 # Of a window of narrow types: terms of its longest index, and rows and columns.
 WINDOW_TERMS, WINDOW_USES = 32, 7

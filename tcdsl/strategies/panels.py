@@ -16,6 +16,12 @@
 Panels have whole tiles, zeros beyond the operands, so that no tile asks where it is: sums of rows
 and columns that nobody has are computed, and not stored.
 
+Rows may count the values of several indices, and so may terms: of a convolution rows of any images
+share a block, for which filters that leave the caches are read once.
+
+    O(n,h,w,f) +=! I(n,h+r,w+s,c) * K(f,r,s,c)    rows m = (n H + h) W + w, columns f, terms c
+      A.panel[m%mc / mr, r, s, m%mr, c%kc] = I[m / (H W), m / W % H + r, m % W + s, c] or 0
+
 Where operands are narrow, 16 bits or 8, and sums have 32, one instruction multiplies two terms or
 four and adds them to each sum: ``B.panel[n/nr, k/kc, k%kc/2, n%nr, k%2]`` (``device/c/dots.h``).
 
