@@ -5,6 +5,7 @@ dealt to threads, so that the last ones may leave threads idle.
 """
 
 from collections.abc import Iterator
+from operator import mul
 
 from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.chip import Unit
@@ -27,6 +28,8 @@ class Product:
     element_bytes: int
     column_count: int = 1  # of the products, how many have columns of their own
     together: int = 1  # terms that an instruction multiplies, on panels
+    is_apart: tuple[bool, bool] = (False, False)  # of rows and columns: copied one by one
+    result_bytes: int = 0  # that storing a result moves beside its own, where none are neighbours
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +52,11 @@ def work_on_panels(product: Product, blocking: Blocking, cpu: Cpu) -> CpuWork:
     threads, all_blocks = blocks / -(-blocks // cpu.threads), float(blocks)
     if cpu.threads == 1:  # the last blocks are smaller
         all_blocks = product.count * (product.rows / rows) * (product.columns / columns)
-    packed = rows if blocking.is_shared else rows + columns
     # Copies read what other blocks have driven out of the second-level cache.
-    copied = all_blocks * packed * terms
+    packed = [rows] if blocking.is_shared else [rows, columns]
+    lanes = [APART_LANES if is_apart else COPY_LANES for is_apart in product.is_apart]
+    copied = all_blocks * sum(packed) * terms
+    copying = all_blocks * sum(map(mul, packed, lanes)) * terms / product.together
     added = all_blocks * (3 + 2 * steps) * rows * columns * size
     # Columns that other threads have packed come from the cache that cores share.  On 8 threads of
     # a Xeon 1024^3 took 6.4 ms in blocks of 40 x 256 with shared columns, which were predicted to
@@ -60,14 +65,14 @@ def work_on_panels(product: Product, blocking: Blocking, cpu: Cpu) -> CpuWork:
     near, far = (columns_read, 0.0) if cpu.threads == 1 else (0.0, columns_read)
     products = all_blocks * _whole(product, rows, columns) * terms / product.together
     unit = Unit.FMA_F64 if size == 8 else Unit.FMA_F32
-    copying = COPY_LANES / product.together
     phases = [
         Phase(threads, ((unit, products),)),
         Phase(
-            threads, l2_bytes=added + near, l3_bytes=far, dram_bytes=_results_stored(product, cpu),
+            threads, l2_bytes=added + near, l3_bytes=far + _apart_results(product, cpu),
+            dram_bytes=_results_stored(product, cpu),
         ),
         Phase(
-            threads, ((unit, copying * copied),), l3_bytes=2 * size * copied,
+            threads, ((unit, copying),), l3_bytes=2 * size * copied,
             dram_bytes=_first_read(product, blocking, cpu),
         ),
     ]  # fmt: skip
@@ -76,7 +81,7 @@ def work_on_panels(product: Product, blocking: Blocking, cpu: Cpu) -> CpuWork:
     # The columns come from memory, or from the cache that cores share, where many wait for it.
     filled = float(product.column_count * product.columns * terms)
     # Nothing is computed meanwhile: 128 x 16384 by 16384 x 4096 takes 14 ms longer with them.
-    phases.append(Phase(cpu.threads, ((unit, copying * filled),)))
+    phases.append(Phase(cpu.threads, ((unit, lanes[1] / product.together * filled),)))
     phases.append(Phase(cpu.threads, dram_bytes=2 * size * filled))
     return CpuWork(tuple(phases), forks=min(2, 2 * (cpu.threads - 1)))
 
@@ -88,6 +93,15 @@ def _results_stored(product: Product, cpu: Cpu) -> float:
     """
     stored = float(product.count * product.rows * product.columns * product.element_bytes)
     return 2 * stored if stored > HELD * cpu.l3_bytes else 0.0
+
+
+def _apart_results(product: Product, cpu: Cpu) -> float:
+    """Return the bytes of the lines around results that are alone in theirs when they are stored.
+
+    Gradients by weights whose taps are neighbours: each product goes over all of them.
+    """
+    moved = float(product.count * product.rows * product.columns * product.result_bytes)
+    return 2 * moved if moved > HELD * cpu.l2_bytes else 0.0
 
 
 def _first_read(product: Product, blocking: Blocking, cpu: Cpu) -> float:
@@ -114,7 +128,7 @@ def blockings(product: Product, cpu: Cpu) -> Iterator[Blocking]:
                 yield Blocking(rows, columns, terms, is_shared)
 
 
-COPY_LANES = cpu_thresholds.COPY_LANES
+COPY_LANES, APART_LANES = cpu_thresholds.COPY_LANES, cpu_thresholds.APART_LANES
 MOST_BYTES = cpu_thresholds.PANEL_BYTES
 HELD = cpu_thresholds.PANEL_CACHE
 

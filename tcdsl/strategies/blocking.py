@@ -4,6 +4,7 @@ from tcdsl.lang.comprehension import Const
 from tcdsl.lang.types.dtypes import INT32, DType
 from tcdsl.poly.loop_tree import Coordinate
 from tcdsl.records import dataclass
+from tcdsl.rewrites.scop.index_classes import Merged
 from tcdsl.rewrites.scop.packing import Side
 
 
@@ -18,12 +19,29 @@ class Dots:
 
 @dataclass(frozen=True, slots=True)
 class Class:
-    """An index in tiles: *tile* values in registers, *block* values (whole tiles) in caches."""
+    """An index in tiles: *tile* values in registers, *block* values (whole tiles) in caches.
 
-    index: str
-    extent: int
+    It may count the values of several.
+    """
+
+    merged: Merged
     tile: int
     block: int
+
+    @property
+    def index(self) -> str:
+        """The name of the index."""
+        return self.merged.name
+
+    @property
+    def extent(self) -> int:
+        """How many values it has."""
+        return self.merged.extent
+
+    @property
+    def is_several(self) -> bool:
+        """Whether it counts the values of several indices: each is a quotient or a remainder."""
+        return sum(extent > 1 for extent in self.merged.extents) > 1
 
     @property
     def padded(self) -> int:

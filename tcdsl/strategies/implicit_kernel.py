@@ -80,7 +80,7 @@ class _Builder:
         self.lead = problem.lead
         self.tiles: WarpTiles = product.tiles
         self.classes = classes_for(problem, product.chunks)
-        self.form: Form = form_of(problem, self.classes)
+        self.form: Form = form_of(problem, self.classes.results, self.classes.terms)
         self.size = chunk_size(self.classes, self.tiles.step, product.chunks)
         self.count = -(-self.classes.term.extent // self.size)
         # Blocks that share an open number of terms have steps in turn: each has some of any number.

@@ -71,8 +71,17 @@ class Classes:
     @property
     def all(self) -> tuple[Merged, ...]:
         """The indices of the product, in their order."""
-        steps = () if self.steps is None else (self.steps,)
-        return (*self.batches, self.row, self.column, *steps, self.term)
+        return (*self.results, *self.terms)
+
+    @property
+    def results(self) -> tuple[Merged, ...]:
+        """The indices of the product's results."""
+        return (*self.batches, self.row, self.column)
+
+    @property
+    def terms(self) -> tuple[Merged, ...]:
+        """The indices that are reduced."""
+        return (self.term,) if self.steps is None else (self.steps, self.term)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +89,6 @@ class Form:
     """The statements of a problem over merged indices: *init*, the lead, *store*, the others."""
 
     scop: Scop
-    classes: Classes
     init: str
     store: str
     group: Group
@@ -291,8 +299,12 @@ def _renamed(statement: Statement, problem: Problem) -> Statement:
     )  # fmt: skip
 
 
-def form_of(problem: Problem, classes: Classes) -> Form:
-    """Return the statements of *problem* over the indices of *classes*, sums in their own type."""
+def form_of(problem: Problem, results: Sequence[Merged], terms: Sequence[Merged]) -> Form:
+    """Return the statements of *problem* over merged indices, sums in their own type.
+
+    :arg results: the indices of these, all of them, in the order in which sums are kept.
+    :arg terms: the reduced indices, all of them.
+    """
     lead = problem.lead
     scop, begin, end = rfactor(problem.scop, lead, ())
     init, store = begin.name, end.name
@@ -301,7 +313,7 @@ def form_of(problem: Problem, classes: Classes) -> Form:
         tuple(_renamed(s, problem) if s.name in after else s for s in scop.statements)
     )
     members = (lead, store, *after)
-    scop = with_merged_indices(scop, (init, *members), classes.all)
+    scop = with_merged_indices(scop, (init, *members), (*results, *terms))
     shapes = {}
     for name in members:
         statement = scop.by_name[name]
@@ -310,6 +322,5 @@ def form_of(problem: Problem, classes: Classes) -> Form:
             for n in range(len(statement.indices))
         ]
         shapes[name] = shape_of(scop, statement, tuple(roles))
-    sides = (*classes.batches, classes.row, classes.column)
-    axes = tuple({n: scop.by_name[n].indices.index(side.name) for n in members} for side in sides)
-    return Form(scop, classes, init, store, Group(members, axes), shapes)
+    axes = tuple({n: scop.by_name[n].indices.index(side.name) for n in members} for side in results)
+    return Form(scop, init, store, Group(members, axes), shapes)

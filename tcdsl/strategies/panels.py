@@ -16,6 +16,12 @@
 Panels have whole tiles, zeros beyond the operands, so that no tile asks where it is: sums of rows
 and columns that nobody has are computed, and not stored.
 
+Rows may count the values of several indices, and so may terms: of a convolution rows of any images
+share a block, for which filters that leave the caches are read once.
+
+    O(n,h,w,f) +=! I(n,h+r,w+s,c) * K(f,r,s,c)    rows m = (n H + h) W + w, columns f, terms c
+      A.panel[m%mc / mr, r, s, m%mr, c%kc] = I[m / (H W), m / W % H + r, m % W + s, c] or 0
+
 Where operands are narrow, 16 bits or 8, and sums have 32, one instruction multiplies two terms or
 four and adds them to each sum: ``B.panel[n/nr, k/kc, k%kc/2, n%nr, k%2]`` (``device/c/dots.h``).
 
@@ -31,12 +37,13 @@ from dataclasses import replace
 from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Leaf, Loop, LoopKind, Node, sequence
 from tcdsl.poly.scop import Scop
+from tcdsl.rewrites.scop.index_classes import Merged, merged_index
 from tcdsl.rewrites.scop.packing import Packed, Side, TileOf, pack
 from tcdsl.rewrites.scop.padding import padded
 from tcdsl.rewrites.scop.rfactor import Partial, rfactor
 from tcdsl.schedule.placement import LARGE
 from tcdsl.strategies.blocking import Class, Panels
-from tcdsl.strategies.implicit_product import factors_of
+from tcdsl.strategies.implicit_product import factors_of, form_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import Schedule
 
@@ -74,9 +81,14 @@ class _Builder:
         columns = self._packed(self._with_sums(), 1)
         rows = self._packed(columns.scop, 0)
         # What is along an operand's neighbours in memory is the outer dimension of these panels.
-        is_row_transposed = self.panels.dots is not None and not self.panels.is_along_terms
-        packs = ((columns, self.panels.is_transposed), (rows, is_row_transposed))
+        own = self.panels
+        is_row_transposed = own.dots is not None and not own.is_along_terms
+        packs = (
+            (columns, own.is_transposed and not own.terms.is_several),
+            (rows, is_row_transposed and not own.rows.is_several),
+        )
         self.transposed = {packed.array for packed, is_transposed in packs if is_transposed}
+        self.row_panels = rows.array
         self.scop = rows.scop
         found: dict[str, Schedule] = {}
         local = [rows]
@@ -98,8 +110,17 @@ class _Builder:
         """Return the scop with sums of a block in their own type, and sums of a block's terms."""
         rows, columns, terms = self.panels.rows, self.panels.columns, self.panels.terms
         lead = self.lead
-        scop, init, store = rfactor(self.problem.scop, lead, (), columns.index)
-        self.sums_init, self.store = init.name, store.name
+        shape = self.problem.shapes[lead]
+        extents = dict(zip(shape.statement.indices, shape.extents, strict=True))
+
+        def each(names: Iterable[str]) -> list[Merged]:
+            return [merged_index([name], extents, extents) for name in names]
+
+        form = form_of(
+            self.problem, [*each(self.panels.around), rows.merged, columns.merged],
+            [*each(self.panels.within), terms.merged],
+        )  # fmt: skip
+        scop, self.sums_init, self.store = form.scop, form.init, form.store
         part = Partial(terms.index, 0, terms.block, 0, terms.blocks, False)
         inner, init, fold = rfactor(scop, lead, (part,), columns.index)
         self.init, self.fold = init.name, fold.name
@@ -139,7 +160,8 @@ class _Builder:
         name = f"{factor.load.tensor}.panel{number}{self.lead}"
         dots = panels.dots
         dtype = None if dots is None else dots.dtype or factor.load.dtype
-        of = TileOf(name, self._sides(number), is_split=True, dtype=dtype)
+        is_asked = own.is_several or terms.is_several
+        of = TileOf(name, self._sides(number), is_split=True, is_asked=is_asked, dtype=dtype)
         return pack(scop, self.lead, factor, outer, of)
 
     def _sides(self, number: int) -> tuple[Side, ...]:
@@ -165,9 +187,6 @@ class _Builder:
 
     def _position(self, name: str, index: str) -> int:
         """Return the dimension of *name* that the lead's *index* is."""
-        if name in self.after:
-            dim = self.problem.shapes[self.lead].statement.indices.index(index)
-            return next(axis[name] for axis in self.problem.group.axes if axis[self.lead] == dim)
         if name in (self.init, self.fold) and index == self.panels.terms.index:
             index = self.chunk
         return self.scop.by_name[name].indices.index(index)
@@ -221,7 +240,9 @@ class _Builder:
         for one in (panels.columns, panels.rows):
             tile = self._loop(*self._digit(updates, one, 1, LoopKind.SERIAL), tile)
         copies = {name: packed for packed in packs for name in _copies(packed)}
-        packing = [self._copy_nest(name, one, n_around + 3) for name, one in copies.items()]
+        packing = [
+            self._copy_nest(name, one, one.outer[n_around + 3 :]) for name, one in copies.items()
+        ]
         chunks = {n: Coordinate(self._position(n, terms.index)) for n in (self.init, self.fold)}
         chunks[lead] = Coordinate(self._at(self.scop, terms.index), 0, terms.block)
 
@@ -267,37 +288,61 @@ class _Builder:
     def _outer_kind(self) -> LoopKind:
         return LoopKind.PARALLEL if self.problem.cpu.threads > 1 else LoopKind.SERIAL
 
-    def _copy_nest(self, name: str, packed: Packed, depth: int) -> Node:
-        """Return the loops of a copy below *depth* others, along neighbours in memory inside."""
+    def _copy_nest(self, name: str, packed: Packed, around: Sequence[int]) -> Node:
+        """Return the loops of a copy along neighbours in memory, those over *around* outside."""
         tile = self.scop.arrays[packed.array]
 
         def whole(kind: LoopKind, dim: int) -> Level:
             return kind, {name: Coordinate(dim)}, greatest(tile.shape[dim])
 
-        levels = [whole(LoopKind.SERIAL, dim) for dim in packed.outer[depth:]]
         first, second, *few = packed.elements  # the terms of a step are few
         if packed.array in self.transposed:
             # A line of the operand at once, which other lines may drive out of the cache.
             steps = greatest(tile.shape[first])
             assert steps is not None, "panels have no open sizes"
             lines = Coordinate(first, 0, LINE_STEPS)
-            levels += [
+            levels = [
+                *(whole(LoopKind.SERIAL, dim) for dim in around),
                 (LoopKind.SERIAL, {name: lines}, -(-steps // LINE_STEPS)),
                 whole(LoopKind.SERIAL, second),
                 (LoopKind.SERIAL, {name: Coordinate(first, 0, 1, LINE_STEPS)}, LINE_STEPS),
             ]
         else:
-            levels += [whole(LoopKind.SERIAL, first), whole(LoopKind.VECTOR, second)]
+            *slow, fast = self._copy_order(packed, around)
+            is_along = fast == second or (few and fast == first)
+            kind = LoopKind.VECTOR if is_along else LoopKind.SERIAL
+            levels = [*(whole(LoopKind.SERIAL, dim) for dim in slow), whole(kind, fast)]
         return self._nest([name], [*levels, *(whole(LoopKind.UNROLL, dim) for dim in few)])
+
+    def _copy_order(self, packed: Packed, around: Sequence[int]) -> list[int]:
+        """Return the dimensions of a copy, outermost first: what is of several indices, once.
+
+        tiles, r, s:  rows % 6, terms        rows that count the values of n, h and w:
+        tiles, rows % 6:  r, s, terms        n, h and w are quotients, found once a row
+        """
+        first, second = packed.elements[:2]
+        own = self.panels
+        is_rows_first = own.is_along_terms or own.dots is not None
+        if packed.array == self.row_panels and own.rows.is_several:
+            row, term = (first, second) if is_rows_first else (second, first)
+            return [*around[:1], row, *around[1:], term]
+        if own.terms.is_several:
+            is_first = packed.array != self.row_panels or not is_rows_first
+            term, other = (first, second) if is_first else (second, first)
+            return [term, *around, other]
+        return [*around, first, second]
 
     def _shared_copies(self, packed: Packed) -> Node:
         """Return the loops that fill all panels of columns."""
         names = _copies(packed)
         shape = self.scop.arrays[packed.array].shape
-        tree = sequence([self._copy_nest(name, packed, len(packed.outer)) for name in names])
-        for depth in reversed(packed.outer):
-            at = {name: Coordinate(packed.outer[depth]) for name in names}
-            tree = self._loop(self._outer_kind, at, greatest(shape[depth]), tree)
+        outer, inside = list(packed.outer), list[int]()
+        if self.panels.terms.is_several:  # see _copy_order: tiles are the last but steps
+            inside.append(outer.pop(-2))
+        tree = sequence([self._copy_nest(name, packed, inside) for name in names])
+        for dim in reversed(outer):
+            at = {name: Coordinate(dim) for name in names}
+            tree = self._loop(self._outer_kind, at, greatest(shape[dim]), tree)
         return tree
 
 

@@ -104,13 +104,15 @@ class TileOf:
 
     Requests of a producer bring it, if *bulk* says how, in terms of the product's indices.
     With *is_split* the copy is two statements, of elements as the product has them (converted), or
-    of another type that holds all of them.
+    of another type that holds all of them.  With *is_asked* it is one for the factor's condition:
+    the instances where one on quotients of an index holds are many sets.
     """
 
     name: str
     sides: tuple[Side, ...]
     has_zeros: bool = True
     is_split: bool = False
+    is_asked: bool = False
     dtype: DType | None = None
     bulk: BulkCopy | None = None
 
@@ -205,8 +207,9 @@ def _copy(
     needed: list[Expr] = [b for b in bounds if not domain.is_subset(builder.truth(b).below)]
     if not of.has_zeros:
         domain, needed = reduce(isl.Set.intersect, map(_holds(builder), needed), domain), []
+    asked: list[Expr] = []
     if factor.condition is not None:
-        needed.append(rewrite(factor.condition, change))
+        (asked if of.is_asked else needed).append(rewrite(factor.condition, change))
     wide = arithmetic(tile.dtype)
     value: Expr = load if load.dtype == wide else Cast(load, wide)
     is_open = statement.domain.dim(isl.dim_type.param) > 0
@@ -219,6 +222,7 @@ def _copy(
         for found in exact.values():
             inside = inside if found is None else inside.intersect(found)
         needed = [bound for bound in needed if exact[bound] is None]
+    needed += asked
     zero = Const(0.0 if wide.is_float else 0, wide)
     if needed:
         value = Select(reduce(_both, needed), value, zero, wide)

@@ -4,7 +4,7 @@ Small products stay as they are (``cpu_tile``): their operands lie in caches, an
 take as long as the product.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from tcdsl.costmodel import cpu_thresholds
@@ -16,7 +16,7 @@ from tcdsl.lang.comprehension import Cast, Expr, Load, Operator, children
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind
 from tcdsl.records import dataclass
-from tcdsl.rewrites.scop.index_classes import why_not_merged
+from tcdsl.rewrites.scop.index_classes import merged_index, why_not_merged
 from tcdsl.rewrites.scop.packing import Factor
 from tcdsl.rewrites.scop.rfactor import why_not_rfactored
 from tcdsl.strategies.blocking import Class, Dots, Panels
@@ -28,9 +28,13 @@ from tcdsl.strategies.template import Template
 
 ACCUMULATORS = cpu_thresholds.ACCUMULATORS
 LEAST_USES, NARROW_USES = cpu_thresholds.PANEL_USES, cpu_thresholds.NARROW_USES
+LINE_BYTES = cpu_thresholds.LINE_BYTES
 LEAST_TERMS, WINDOW_USES = cpu_thresholds.PANEL_TERMS, cpu_thresholds.WINDOW_USES
 MOST_WITHIN = cpu_thresholds.PANEL_WINDOW
 DOT_COLUMNS = 16  # that the device library's functions have, or a multiple
+
+
+MERGED = ("", "rows", "terms")  # which class of indices is counted by one
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class CpuPanelsConfig:
     tile: tuple[int, int]
     block: tuple[int, int, int]
     is_shared: bool  # whether all columns are packed before
+    merged: str = ""  # the class whose indices are counted by one: "rows", "terms" or none
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +52,9 @@ class _Found:
     """The indices of a contraction, and their extents."""
 
     lead: str
-    rows: str
+    rows: tuple[str, ...]
     columns: str
-    terms: str
+    terms: tuple[str, ...]
     around: tuple[str, ...]
     column_around: tuple[str, ...]  # those of *around* that the columns' factor depends on
     within: tuple[str, ...]
@@ -59,22 +64,39 @@ class _Found:
     is_copied: bool  # whether tiles would read copies of operands
     is_guarded: bool
     column_stride: int
+    is_one_by_one: tuple[bool, bool]  # whether elements of rows, and columns, are copied alone
     dots: Dots | None  # the instruction that multiplies several narrow terms
     extents: dict[str, int]
+
+    def extent(self, *indices: str) -> int:
+        """Return how many values *indices* have together."""
+        return prod(self.extents[index] for index in indices)
+
+    @property
+    def is_merged(self) -> bool:
+        """Whether one index counts the values of several."""
+        return len(self.rows) > 1 or len(self.terms) > 1
 
 
 def why_not(problem: Problem) -> str | None:
     """Return why there is no contraction that is worth packing, or None."""
-    found = _found(problem)
+    reasons = [_why_not(problem, merged) for merged in MERGED]
+    return None if None in reasons else reasons[0]
+
+
+@analysis
+def _why_not(problem: Problem, merged: str) -> str | None:
+    """Return why panels are not worth while with one index for those of the class *merged*."""
+    found = _found(problem, merged)
     if isinstance(found, str):
         return found
-    is_long = prod(found.extents[i] for i in found.within) > MOST_WITHIN
-    if is_long and not found.is_guarded and found.dots is None:
+    is_long = found.extent(*found.within) > MOST_WITHIN
+    if is_long and not (found.is_guarded or found.is_merged) and found.dots is None:
         return "it has several reduced indices, as convolutions do: tiles take no longer"
     is_window = found.dots is not None and bool(found.within)
-    if found.extents[found.terms] < LEAST_TERMS and not is_window:
+    if found.extent(*found.terms) < LEAST_TERMS and not is_window:
         return "it has few terms"
-    uses = min(found.extents[found.rows], found.extents[found.columns])
+    uses = min(found.extent(*found.rows), found.extents[found.columns])
     least = LEAST_USES if found.dots is None else NARROW_USES
     least = WINDOW_USES if is_window else least
     # Where tiles would hold partial sums, in lanes, copies are worth more.
@@ -88,7 +110,8 @@ def _seconds(product: Product, blocking: Blocking, cpu: Cpu) -> float:
 
 
 @analysis
-def _found(problem: Problem) -> _Found | str:
+def _found(problem: Problem, merged: str) -> _Found | str:
+    """Return the contraction, one index for those of the class *merged*, or why there is none."""
     lead = find_contraction(problem.group, problem.shapes)
     if lead is None:
         return "no one member is a product that reuses its operands"
@@ -109,7 +132,7 @@ def _found(problem: Problem) -> _Found | str:
     for name in problem.group.members:
         if name != lead and (reason := _why_not_after(problem, lead, name)):
             return reason
-    return _classified(problem, lead, factors)
+    return _classified(problem, lead, factors, merged)
 
 
 def _is_plain(factor: Factor) -> bool:
@@ -143,13 +166,17 @@ def _why_not_after(problem: Problem, lead: str, name: str) -> str | None:
     return None if why_not_merged(shape.statement) is None else f"{name} has other instances"
 
 
-def _classified(problem: Problem, lead: str, factors: tuple[Factor, Factor]) -> _Found | str:
+def _classified(
+    problem: Problem, lead: str, factors: tuple[Factor, Factor], merged: str
+) -> _Found | str:
     shape = problem.shapes[lead]
     names = shape.statement.indices
     extents = dict(zip(names, shape.extents, strict=True))
     result = dict(zip(names, shape.strides[0], strict=True))
-    left = [i for i, r in zip(names, shape.roles, strict=True) if r is Role.PARALLEL]
-    reduced = [i for i, r in zip(names, shape.roles, strict=True) if r is Role.REDUCED]
+    left, reduced = (
+        [i for i, role in zip(names, shape.roles, strict=True) if role is wanted]
+        for wanted in (Role.PARALLEL, Role.REDUCED)
+    )
     own = [
         [i for i in left if i in factors[n].indices and i not in factors[1 - n].indices]
         for n in (0, 1)
@@ -158,91 +185,119 @@ def _classified(problem: Problem, lead: str, factors: tuple[Factor, Factor]) -> 
         return "each factor has no index of its own"
     near = [min(own[n], key=lambda i: (extents[i] < 16, result[i])) for n in (0, 1)]
     columns = min((0, 1), key=lambda n: (extents[near[n]] < 16, result[near[n]]))
-    row = max(own[1 - columns], key=lambda i: extents[i])
-    term = max(reduced, key=lambda i: extents[i])
-    pair = (row, near[columns])
-    row_factor = factors[1 - columns]
-    array = problem.scop.arrays[row_factor.load.tensor]
-    strides = stride_of(array, row_factor, term), stride_of(array, row_factor, row)
-    column_array = problem.scop.arrays[factors[columns].load.tensor]
-    around = tuple(i for i in left if i not in pair)
+    several = [sum(extents[i] > 1 for i in indices) for indices in (*own, reduced)]
+    if merged == "rows":  # of the columns one index is in the panels
+        columns = min((columns, 1 - columns), key=lambda n: several[n])
+    if {"": 2, "rows": several[1 - columns], "terms": several[2]}[merged] < 2:
+        return f"its {merged} have one index"
+    strides = [
+        {i: stride_of(problem.scop.arrays[factor.load.tensor], factor, i) for i in names}
+        for factor in factors
+    ]
+    nearest = {i: min((own[i] for own in strides if own[i]), default=0) for i in reduced}
+    rows = _counted(own[1 - columns], extents, result, merged == "rows")
+    terms = _counted(reduced, extents, nearest, merged == "terms")
+    of_rows, of_columns = strides[1 - columns], strides[columns]
+    around = tuple(i for i in left if i not in (*rows, near[columns]))
+    is_apart = of_columns[near[columns]] != 1
+    one_by_one = {
+        "": (False, False), "rows": (of_rows[terms[-1]] != 1, False),
+        "terms": (of_rows[rows[-1]] != 1, is_apart),
+    }  # fmt: skip
     return _Found(
-        lead, *pair, term, around, tuple(i for i in around if i in factors[columns].indices),
-        tuple(i for i in reduced if i != term), (1 - columns, columns),
-        0 < strides[0] <= strides[1],
-        stride_of(column_array, factors[columns], near[columns]) != 1,
+        lead, tuple(rows), near[columns], tuple(terms), around,
+        tuple(i for i in around if i in factors[columns].indices),
+        tuple(i for i in reduced if i not in terms), (1 - columns, columns),
+        merged != "terms" and 0 < of_rows[terms[-1]] <= of_rows[rows[-1]], is_apart,
         has_operands_to_copy(problem.scop, shape, problem.cpu),
-        any(factor.condition is not None for factor in factors),
-        stride_of(column_array, factors[columns], term),
-        dots_of(shape, problem.cpu), extents,
+        any(factor.condition is not None for factor in factors), of_columns[terms[-1]],
+        one_by_one[merged], dots_of(shape, problem.cpu), extents,
     )  # fmt: skip
+
+
+def _counted(
+    indices: Sequence[str], extents: Mapping[str, int], apart: Mapping[str, int], is_merged: bool
+) -> list[str]:
+    """Return the indices that one counts: the longest, or all, the nearest in memory fastest."""
+    if not is_merged:
+        return [max(indices, key=lambda i: extents[i])]
+    return sorted(indices, key=lambda i: (extents[i] > 1, -apart[i]))
 
 
 def space(problem: Problem) -> Iterator[CpuPanelsConfig]:
     """Yield the configurations, those with the least estimated time first."""
-    product = _product(problem)
-    found = sorted(
-        blockings(product, problem.cpu),
-        key=lambda blocking: _seconds(product, blocking, problem.cpu),
-    )
-    found_ = _found(problem)
-    assert not isinstance(found_, str), "why_not"
-    extent = found_.extents[found_.terms]
-    for one in found:
-        steps = -(-product.terms // one.terms)
-        terms = -(-extent // steps)
-        whole = 1 if found_.dots is None else found_.dots.together
-        block = one.rows, one.columns, -(-terms // whole) * whole
-        yield CpuPanelsConfig(product.tile, block, one.is_shared)
+    found = [
+        (_seconds(product, blocking, problem.cpu), config)
+        for merged in MERGED
+        if _why_not(problem, merged) is None
+        for product in [_product(problem, merged)]
+        for blocking in blockings(product, problem.cpu)
+        for config in [_config(problem, product, blocking, merged)]
+    ]
+    yield from (config for _, config in sorted(found, key=lambda pair: pair[0]))
+
+
+def _config(problem: Problem, product: Product, blocking: Blocking, merged: str) -> CpuPanelsConfig:
+    found = _of(problem, merged)
+    steps = -(-product.terms // blocking.terms)
+    terms = -(-found.extent(*found.terms) // steps)
+    whole = 1 if found.dots is None else found.dots.together
+    block = blocking.rows, blocking.columns, -(-terms // whole) * whole
+    return CpuPanelsConfig(product.tile, block, blocking.is_shared, merged)
+
+
+def _of(problem: Problem, merged: str) -> _Found:
+    found = _found(problem, merged)
+    assert not isinstance(found, str), "why_not"
+    return found
 
 
 @analysis
-def _product(problem: Problem) -> Product:
+def _product(problem: Problem, merged: str) -> Product:
     """Return the product that the estimate knows, for a tile of whole vectors."""
-    found = _found(problem)
-    assert not isinstance(found, str), "why_not"
+    found = _of(problem, merged)
     shape = problem.shapes[found.lead]
     reduction = shape.statement.reduction
     assert reduction is not None
-    size, extents = reduction.dtype.size_bytes, found.extents
+    size, n_rows, n_columns = (
+        reduction.dtype.size_bytes, found.extent(*found.rows), found.extents[found.columns],
+    )  # fmt: skip
+    strides = dict(zip(shape.statement.indices, shape.strides[0], strict=True))
+    nearest = min(strides[index] for index in (found.rows[-1], found.columns))
     width = problem.cpu.vector_bytes // size
-    columns = 2 * width if extents[found.columns] > width else width
+    columns = 2 * width if n_columns > width else width
     if found.dots is not None:
         columns = max(columns, DOT_COLUMNS)
-    most = min(extents[found.rows], ACCUMULATORS[registers_of(problem.cpu)] * width // columns)
-    rows = min(
-        range(max(1, most // 2), most + 1),
-        key=lambda n: (-(-extents[found.rows] // n) * (n + 2), -n),
-    )
+    most = min(n_rows, ACCUMULATORS[registers_of(problem.cpu)] * width // columns)
+    rows = min(range(max(1, most // 2), most + 1), key=lambda n: (-(-n_rows // n) * (n + 2), -n))
     return Product(
-        extents[found.rows], extents[found.columns],
-        extents[found.terms] * prod(extents[i] for i in found.within),
-        prod(extents[i] for i in found.around), (rows, columns), size,
-        prod(extents[i] for i in found.column_around),
-        1 if found.dots is None else found.dots.at_once,
+        n_rows, n_columns, found.extent(*found.terms, *found.within), found.extent(*found.around),
+        (rows, columns), size, found.extent(*found.column_around),
+        1 if found.dots is None else found.dots.at_once, found.is_one_by_one,
+        0 if nearest == 1 else min(LINE_BYTES, size * nearest) - size,
     )  # fmt: skip
 
 
 def schedule(problem: Problem, config: CpuPanelsConfig) -> Schedule:
     """Return the schedule of the contraction on panels."""
-    found = _found(problem)
-    assert not isinstance(found, str), "why_not"
-    extents = found.extents
+    found = _of(problem, config.merged)
     (mr, nr), (mc, nc, kc) = config.tile, config.block
+    taken = problem.shapes[found.lead].statement.indices
+    rows, columns, terms = (
+        Class(merged_index(indices, found.extents, taken), tile, block)
+        for indices, tile, block in ((found.rows, mr, mc), ((found.columns,), nr, nc),
+                                     (found.terms, kc, kc))
+    )  # fmt: skip
     panels = Panels(
-        found.lead,
-        Class(found.rows, extents[found.rows], mr, mc),
-        Class(found.columns, extents[found.columns], nr, nc),
-        Class(found.terms, extents[found.terms], kc, kc),
-        found.factors, found.is_along_terms, config.is_shared, found.around,
-        found.within, found.is_apart and found.column_stride == 1, found.dots,
+        found.lead, rows, columns, terms, found.factors, found.is_along_terms, config.is_shared,
+        found.around, found.within, found.is_apart and found.column_stride == 1, found.dots,
     )  # fmt: skip
     why = (
-        f"contraction: panels of {found.rows} % {mr} and {found.columns} % {nr}, blocks of"
+        f"contraction: panels of {rows.index} % {mr} and {columns.index} % {nr}, blocks of"
         f" {mc} x {nc} results and {kc} terms",
     )
     blocking = Blocking(mc, nc, kc, config.is_shared)
-    work = work_on_panels(_product(problem), blocking, problem.cpu)
+    work = work_on_panels(_product(problem, config.merged), blocking, problem.cpu)
     return Schedule(problem.group.members, (), {}, why=why, panels=panels, work=work)
 
 
