@@ -18,7 +18,7 @@ from tcdsl.costmodel.work import Work
 from tcdsl.records import dataclass
 from tcdsl.strategies.alternatives import least_of
 from tcdsl.strategies.estimated import estimated
-from tcdsl.strategies.lesser_sizes import at_lesser_sizes
+from tcdsl.strategies.lesser_sizes import at_lesser_sizes, excesses
 from tcdsl.strategies.problem import Problem, Scheme, nameless_analysis, own_analysis
 from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.template import Choice, Template
@@ -209,15 +209,10 @@ def _fastest_at_both(problem: Problem, lesser: Problem, every: Iterable[Choice])
 
     Of one that is not for lesser sizes only the time at the greatest is weighed.
     """
-    found = [(*_times(problem, lesser, choice), choice) for choice in every]
-    least = min(seconds for seconds, _, _ in found)
-    least_at_lesser = min(at_lesser for _, at_lesser, _ in found)
-
-    def excess(seconds: float, at_lesser: float) -> float:
-        return max(seconds / least, 1 if at_lesser == inf else at_lesser / least_at_lesser)
-
-    best = min(excess(*times) for *times, _ in found)
-    return next(choice for *times, choice in found if excess(*times) <= ALIKE * best)
+    every = list(every)
+    found = excesses([_times(problem, lesser, choice) for choice in every])
+    most = ALIKE * min(found)
+    return next(choice for choice, excess in zip(every, found, strict=True) if excess <= most)
 
 
 def _unless_brief(problem: Problem, lesser: Problem | None, tiles: Choice) -> Choice:
@@ -241,11 +236,11 @@ def _unless_brief(problem: Problem, lesser: Problem | None, tiles: Choice) -> Ch
     if not every:
         return tiles
     other = _fastest_at_both(problem, lesser, every)
-    other_seconds, other_at_lesser = _times(problem, lesser, other)
-    is_quick = SPEEDUP * other_seconds <= seconds
-    if at_lesser != inf:
-        is_quick = is_quick and SPEEDUP * other_at_lesser <= at_lesser
-    return other if is_quick else tiles
+    # Where a kernel for a lesser size would have no tiles, theirs take no longer than at the
+    # greatest sizes, and nothing speaks for them.
+    of_tiles = seconds / SPEEDUP, seconds if at_lesser == inf else at_lesser / SPEEDUP
+    excess, excess_of_tiles = excesses([_times(problem, lesser, other), of_tiles])
+    return other if excess <= excess_of_tiles else tiles
 
 
 def _unless_others_are_quick(problem: Problem, tiles: Choice) -> Choice:

@@ -7,10 +7,14 @@ A configuration is one that is legal at the greatest sizes.  What it costs at a 
 at the least size of the class if that is more, is that of the same problem in a smaller context.
 There is none where a statement has nothing to do then.  Sums over an open size have none either:
 their chunks are dealt, so that a lesser size has as many blocks.
+
+The best of several is the one whose greatest *excess* is the least: its time over the least that
+any of them takes at that size.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 import islpy as isl
 
@@ -21,6 +25,24 @@ from tcdsl.poly.scop import Array, Scop, Statement
 from tcdsl.strategies.problem import Problem, own_analysis
 
 PART = 4  # the lesser size is at least the greatest divided by that
+
+
+def excesses(times: Sequence[Sequence[float]]) -> list[float]:
+    """Return the greatest excess of each of *times*, of one configuration each, over all sizes.
+
+    At a size at which a time is inf, it is not weighed.
+    """
+    least = [min(at_size) for at_size in zip(*times, strict=True)]
+
+    def excess(seconds: float, least: float) -> float:
+        return 1.0 if seconds == inf else seconds / least
+
+    return [max(map(excess, own, least)) for own in times]
+
+
+def scop_at_lesser_sizes(scop: Scop) -> Scop | None:
+    """Return *scop* at lesser open sizes, None if none is open."""
+    return _within(scop, _lesser(scop.context)) if scop.context.dim(isl.dim_type.param) else None
 
 
 @own_analysis

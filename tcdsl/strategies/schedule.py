@@ -115,8 +115,8 @@ class Steps:
 
     Their tiles have *stages* buffers in turn, so that copies are *stages* - 1 steps ahead, each of
     *widths* elements, by *threads* along x and y; *copies* are the statements, once there are any.
-    Blocks have whole tiles of the indices in *spans*, if asynchronous copies bring all operands, and
-    whole steps of the reduced index in *terms*, if these bring zeros beyond its range.
+    If asynchronous copies bring all operands, blocks have whole tiles of the indices in *spans*,
+    and whole steps of the reduced index in *terms* if there are zeros beyond its range.
     If *is_held*, threads hold what the next value of a step needs; *points* are the loop over them.
     """
 
