@@ -18,7 +18,7 @@ from tcdsl.costmodel.work import Work
 from tcdsl.records import dataclass
 from tcdsl.strategies.alternatives import least_of
 from tcdsl.strategies.estimated import estimated
-from tcdsl.strategies.lesser_sizes import at_lesser_sizes, excesses
+from tcdsl.strategies.lesser_sizes import at_lesser_sizes, excesses, has_open_sum
 from tcdsl.strategies.problem import Problem, Scheme, nameless_analysis, own_analysis
 from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.template import Choice, Template
@@ -147,9 +147,12 @@ def _fastest(problem: Problem) -> Choice:
     first = next(every)
     lesser = at_lesser_sizes(problem)
     if lesser is not None and first.template not in LIKELIEST:
-        return _fastest_at_both(problem, lesser, _others(problem))
+        every = _others(problem)
+        if has_open_sum(problem):
+            return _fastest_of_open_sums(problem, lesser, every)
+        return _fastest_at_both(problem, lesser, every)
     if first.template in BRIEF_TILES and problem.chunks is None and not problem.is_ragged:
-        return _unless_brief(problem, lesser, first)
+        return _unless_brief(problem, None if has_open_sum(problem) else lesser, first)
     if first.template in LIKELIEST:
         return first
     return _least(problem, [c for c in chain((first,), every) if c.template not in LIKELIEST])
@@ -213,6 +216,23 @@ def _fastest_at_both(problem: Problem, lesser: Problem, every: Iterable[Choice])
     found = excesses([_times(problem, lesser, choice) for choice in every])
     most = ALIKE * min(found)
     return next(choice for choice, excess in zip(every, found, strict=True) if excess <= most)
+
+
+def _fastest_of_open_sums(problem: Problem, lesser: Problem, every: Sequence[Choice]) -> Choice:
+    """Return the same of sums over an open size.
+
+    Where chunks of them are the fastest at the greatest sizes they are taken: these are dealt to as
+    many blocks at any size, and nothing else would be at a lesser one.
+    """
+    fastest_ = _least(problem, every)
+    if _has_chunks(fastest_):
+        return fastest_
+    return _fastest_at_both(problem, lesser, [one for one in every if not _has_chunks(one)])
+
+
+def _has_chunks(choice: Choice) -> bool:
+    is_chunked = choice.template in (column.TEMPLATE, row.TEMPLATE) and choice.config.chunk > 0
+    return is_chunked or choice.template is row_column.TEMPLATE
 
 
 def _unless_brief(problem: Problem, lesser: Problem | None, tiles: Choice) -> Choice:
