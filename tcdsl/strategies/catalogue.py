@@ -147,10 +147,9 @@ def _fastest(problem: Problem) -> Choice:
     first = next(every)
     lesser = at_lesser_sizes(problem)
     if lesser is not None and first.template not in LIKELIEST:
-        every = _others(problem)
         if has_open_sum(problem):
-            return _fastest_of_open_sums(problem, lesser, every)
-        return _fastest_at_both(problem, lesser, every)
+            return _fastest_of_open_sums(problem, lesser, _others(problem))
+        return _fastest_at_both(problem, lesser, _others(problem))
     if first.template in BRIEF_TILES and problem.chunks is None and not problem.is_ragged:
         return _unless_brief(problem, None if has_open_sum(problem) else lesser, first)
     if first.template in LIKELIEST:

@@ -44,13 +44,10 @@ def gpu_tilings(scop: Scop, chain: Chain, plain: Plan, gpu: Chip) -> Iterator[Ti
     if not candidates:
         return
     times = [tuple(rated(one, config, gpu) for one in tiles) for tiles, config in candidates]
-    _, (tiles, *_), config = min(
-        ((excess, *one) for excess, one in zip(excesses(times), candidates, strict=True)),
-        key=lambda found: found[0],
-    )
-    yield Tiling(
-        tiles.sizes, WORTH * before, estimate(stencil_work(tiles, config, gpu), gpu).seconds
-    )
+    excess = excesses(times)
+    best, config = candidates[excess.index(min(excess))]
+    work = stencil_work(best[0], config, gpu)
+    yield Tiling(best[0].sizes, WORTH * before, estimate(work, gpu).seconds)
 
 
 def _tiles_of(
