@@ -79,11 +79,13 @@ def tiles_of(problem: Problem, overlapped: Overlapped) -> Tiles:
     chain, arrays = tiled_chain(problem), problem.scop.arrays
     assert chain is not None, "why_not"
     own = {name: arrays[tiled] for name, tiled in overlapped.tiled.items() if tiled in arrays}
-    outside = count(problem, chain.outside)
+    stages = overlapped.stages
+    if any(map(problem.is_open, chain.outside)):  # so many as the problem has
+        outside = count(problem, chain.outside)
+        stages = {name: replace(stage, outside=outside) for name, stage in stages.items()}
     return Tiles(
-        {name: replace(stage, outside=outside) for name, stage in overlapped.stages.items()},
-        {**arrays, **own}, overlapped.reach, frozenset(overlapped.stored), overlapped.sizes,
-        tuple(map(problem.extent, chain.tiles)),
+        stages, {**arrays, **own}, overlapped.reach, frozenset(overlapped.stored),
+        overlapped.sizes, tuple(map(problem.extent, chain.tiles)),
     )  # fmt: skip
 
 
