@@ -63,11 +63,12 @@ def test_right_at_all_sizes(case: str) -> None:
     check_at_sizes(exe, f, drawn, SIZES)
 
 
+@pytest.mark.slow_but("terms")
 @pytest.mark.parametrize("name", SOURCES)
 def test_steps_are_whole_where_what_is_beyond_is_0(name: str) -> None:
     """Then no term has a guard; and registers that are taken in turn are known by numbers."""
     c = comprehension_of(SOURCES[name])
-    special = specialisation_of(c, [(97, 32), (97, 32)])
+    special = specialisation_of(c, [(97, 64), (97, 32)])
     opened = {"K": SizeClass(65, 128)}
     request = Request(c, special, options=options_of(TILE), opened=opened)
     text = compile_with(request, GpuBackend(load_chip("h200"), {})).source.text
