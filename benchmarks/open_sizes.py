@@ -5,6 +5,7 @@
     python benchmarks/open_sizes.py --of products        batches of linear layers, other products
                                     --of inner           lengths of rows: divisible ones and others
                                     --of transpositions  NCHW to NHWC and back, each size open
+                                    --force "threads=256 repeat=4" ...   other choices beside it
 
 For each program of the library that has a leading size: the kernel for the size's class, and the
 kernels for three sizes of it, on the same arrays, interleaved, the second-level cache cold.  Before
@@ -15,9 +16,10 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from math import prod
 from multiprocessing import get_context
 from typing import Any
@@ -27,6 +29,9 @@ import torch
 import tcdsl
 from tcdsl import library
 from tcdsl.api import Function
+from tcdsl.cli.bench.forced import force_of, with_forces
+from tcdsl.errors import TCError
+from tcdsl.options import Options
 from tcdsl.runtime.size_classes import class_of, leading_sizes
 from tcdsl.runtime.timing import compare_cuda
 
@@ -67,13 +72,17 @@ BATCHES = ((1, 17, 64), (65, 128, 200, 256), (257, 512, 1000), (1025, 2000, 4096
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A program, the size that is left open, and the sizes at which it is timed."""
+    """A program, the size that is left open, and the sizes at which it is timed.
+
+    *forced*: other choices for the class's kernels, each several KEY=VALUE of ``tcdsl bench``.
+    """
 
     case: str
     opened: str
     fixed: Mapping[str, int]
     values: tuple[int, ...]
     source: str = ""  # where it is none of the library's
+    forced: tuple[str, ...] = ()
 
     @property
     def function(self) -> Function:
@@ -171,8 +180,21 @@ def tensors_of(job: Job, value: int) -> list[Any]:
     return found
 
 
-def compiled(job: Job) -> str:
-    """Fill the disk cache; return what went wrong."""
+def options_of(job: Job, args: list[Any]) -> dict[str, Options]:
+    """Return the options of the class's code, and of each forced choice that there is for it."""
+    found = {"open": Options(dynamic_sizes=(job.opened,))}
+    exe = job.function.compile(*args, options=found["open"]) if job.forced else None
+    for text in job.forced if exe is not None else ():
+        forces = [force_of(part) for part in text.split()]
+        with suppress(TCError):  # no candidate agrees with it in this class
+            choices = with_forces(exe.choices, exe.candidates, forces)
+            found[text] = Options(dynamic_sizes=(job.opened,), choices=json.dumps(choices))
+    return found
+
+
+def compiled(job: Job) -> tuple[str, list[dict[str, Options]]]:
+    """Fill the disk cache; return what went wrong, and the options at each size."""
+    options: list[dict[str, Options]] = []
     try:
         f = job.function
         head = f.comprehension
@@ -180,33 +202,36 @@ def compiled(job: Job) -> str:
             args = [torch.empty(s, device="cuda", dtype=getattr(torch, head.tensors[n].dtype.name))
                     for n, s in job.shapes(value).items()]  # fmt: skip
             f.compile(*args)
-            f.compile(*args, options=tcdsl.Options(dynamic_sizes=(job.opened,)))
+            options.append(options_of(job, args))
+            for own in options[-1].values():
+                f.compile(*args, options=own)
     except Exception as error:
-        return f"{type(error).__name__}: {error}"[:200]
-    return ""
+        return f"{type(error).__name__}: {error}"[:200], options
+    return "", options
 
 
-def timed(job: Job) -> dict[str, Any]:
-    """Return a line: us of both kernels at each size, and whether their results agree."""
+def timed(job: Job, options: list[dict[str, Options]]) -> dict[str, Any]:
+    """Return a line: us of all kernels at each size, and whether their results agree."""
     f = job.function
     line: dict[str, Any] = {"case": job.case, "opened": job.opened, "fixed": dict(job.fixed)}
-    options = tcdsl.Options(dynamic_sizes=(job.opened,))
     line["times"] = {}
-    for value in job.values:
+    for value, own in zip(job.values, options, strict=True):
         args = tensors_of(job, value)
-        one, many = f.compile(*args), f.compile(*args, options=options)
-        line["is_open"] = many.opened
-        first, second = one.bind(*args), many.bind(*args)
-        results = [x if isinstance(x, tuple) else (x,) for x in (first(), second())]
+        code = {"one": f.compile(*args)}
+        code |= {name: f.compile(*args, options=each) for name, each in own.items()}
+        line["is_open"] = code["open"].opened
+        bound = {name: each.bind(*args) for name, each in code.items()}
+        results = [x if isinstance(x, tuple) else (x,) for x in (call() for call in bound.values())]
         torch.cuda.synchronize()
         line.setdefault("differ", []).extend(
             float((a.double() - b.double()).abs().max()) / (1e-9 + float(a.double().abs().max()))
-            for a, b in zip(*results, strict=True)
+            for others in results[1:]
+            for a, b in zip(results[0], others, strict=True)
         )
-        # A third: the same code twice says what interleaved times are worth.
-        found = compare_cuda({"one": first, "open": second, "again": first}, 0.03)
+        # One of them a second time: it says what interleaved times are worth.
+        found = compare_cuda({**bound, "again": bound["one"]}, 0.03)
         line["times"][value] = {name: t.median_us for name, t in found.timings.items()}
-        del args, first, second, results
+        del args, bound, results
     return line
 
 
@@ -229,6 +254,42 @@ def calls() -> dict[str, float]:
     return {"new_us": statistics.median(new), "known_us": statistics.median(known)}
 
 
+def text_of(line: Mapping[str, Any]) -> Iterator[str]:
+    """Yield for each size us of the kernel for it, of the class's, and their ratio; forced ones."""
+    for value, times in line["times"].items():
+        one, many = times["one"], times["open"]
+        forced = [f"[{name}] {us:.1f}" for name, us in times.items() if "=" in name]
+        yield " ".join([f"{value}: {one:.1f} {many:.1f} {many / one:.2f}", *forced])
+
+
+def report(jobs: Sequence[Job], stop: float, workers: int, lines: str) -> list[tuple[float, str]]:
+    """Print a line for each job that is timed before *stop*; return all ratios, with their text."""
+    ratios: list[tuple[float, str]] = []
+    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        waiting = [(job, pool.submit(compiled, job)) for job in jobs]
+        for job, future in waiting:
+            if time.perf_counter() > stop:
+                future.cancel()
+                continue
+            wrong, options = future.result()
+            if wrong:
+                print(f"{job.case:28} {wrong}", flush=True)
+                continue
+            line = timed(job, options)
+            if lines:
+                with open(lines, "a") as file:
+                    print(json.dumps(line), file=file)
+            parts = list(text_of(line))
+            found = (times["open"] / times["one"] for times in line["times"].values())
+            ratios += [(r, f"{job.case} {part}") for r, part in zip(found, parts, strict=True)]
+            worst = max(line["differ"])
+            state = "" if line["is_open"] else "  NOT OPEN"
+            is_wrong = worst > (2e-2 if "bfloat16" in job.case else 1e-4)
+            note = f"  DIFFER {worst:.1e}" if is_wrong else ""
+            print(f"{job.case:28} {job.opened:3} {', '.join(parts)}{state}{note}", flush=True)
+    return ratios
+
+
 def main() -> None:
     """Print a line for each program, and what they come to."""
     parser = argparse.ArgumentParser()
@@ -238,45 +299,20 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--above", type=float, default=1.3)
     parser.add_argument("--of", default="library", choices=SETS)
-    options = parser.parse_args()
-    stop = time.perf_counter() + options.seconds
-    ratios: list[float] = []
-    slowest: list[tuple[float, str]] = []
+    parser.add_argument("--force", nargs="*", default=[])
+    given = parser.parse_args()
+    stop = time.perf_counter() + given.seconds
     print(f"calls of softmax: {calls()}", flush=True)
-    chosen = [job for job in SETS[options.of]() if not options.only or job.case in options.only]
-    chosen.sort(key=lambda job: options.only.index(job.case) if options.only else 0)
-    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
-        waiting = [(job, pool.submit(compiled, job)) for job in chosen]
-        for job, future in waiting:
-            if time.perf_counter() > stop:
-                future.cancel()
-                continue
-            wrong = future.result()
-            if wrong:
-                print(f"{job.case:28} {wrong}", flush=True)
-                continue
-            line = timed(job)
-            if options.lines:
-                with open(options.lines, "a") as file:
-                    print(json.dumps(line), file=file)
-            parts = []
-            for value, times in line["times"].items():
-                ratios.append(times["open"] / times["one"])
-                parts.append(f"{value}: {times['one']:.1f} {times['open']:.1f} {ratios[-1]:.2f}")
-                slowest.append((ratios[-1], f"{job.case} {parts[-1]}"))
-            worst = max(line["differ"])
-            state = "" if line["is_open"] else "  NOT OPEN"
-            note = (
-                f"  DIFFER {worst:.1e}"
-                if worst > (2e-2 if "bfloat16" in job.case else 1e-4)
-                else ""
-            )
-            print(f"{job.case:28} {job.opened:3} {', '.join(parts)}{state}{note}", flush=True)
-    above = [text for ratio, text in sorted(slowest, reverse=True) if ratio > options.above]
-    print(f"{len(above)} above {options.above}:", *above, sep="\n    ")
+    chosen = [job for job in SETS[given.of]() if not given.only or job.case in given.only]
+    chosen.sort(key=lambda job: given.only.index(job.case) if given.only else 0)
+    chosen = [replace(job, forced=tuple(given.force)) for job in chosen]
+    ratios = report(chosen, stop, given.workers, given.lines)
+    above = [text for ratio, text in sorted(ratios, reverse=True) if ratio > given.above]
+    print(f"{len(above)} above {given.above}:", *above, sep="\n    ")
     if ratios:
+        values = [ratio for ratio, _ in ratios]
         print(
-            f"{len(ratios)} sizes: median {statistics.median(ratios):.3f}, most {max(ratios):.2f}"
+            f"{len(values)} sizes: median {statistics.median(values):.3f}, most {max(values):.2f}"
         )
 
 

@@ -17,7 +17,7 @@ from tcdsl.costmodel.work import AnyWork
 from tcdsl.records import dataclass
 from tcdsl.strategies.alternatives import least_of
 from tcdsl.strategies.estimated import estimated, seconds_of
-from tcdsl.strategies.lesser_sizes import at_lesser_sizes
+from tcdsl.strategies.lesser_sizes import at_lesser_sizes, excesses, has_open_sum
 from tcdsl.strategies.problem import Problem, Scheme, nameless_analysis, own_analysis
 from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.template import Choice, Template
@@ -145,9 +145,11 @@ def _fastest(problem: Problem) -> Choice:
     first = next(every)
     lesser = at_lesser_sizes(problem)
     if lesser is not None and first.template not in LIKELIEST:
+        if has_open_sum(problem):
+            return _fastest_of_open_sums(problem, lesser, _others(problem))
         return _fastest_at_both(problem, lesser, _others(problem))
     if first.template in BRIEF_TILES and problem.chunks is None and not problem.is_ragged:
-        return _unless_brief(problem, lesser, first)
+        return _unless_brief(problem, None if has_open_sum(problem) else lesser, first)
     if first.template in LIKELIEST:
         return first
     return _least(problem, [c for c in chain((first,), every) if c.template not in LIKELIEST])
@@ -198,15 +200,27 @@ def _fastest_at_both(problem: Problem, lesser: Problem, every: Iterable[Choice])
 
     Of one that is not for lesser sizes only the time at the greatest is weighed.
     """
-    found = [(*_times(problem, lesser, choice), choice) for choice in every]
-    least = min(seconds for seconds, _, _ in found)
-    least_at_lesser = min(at_lesser for _, at_lesser, _ in found)
+    every = list(every)
+    found = excesses([_times(problem, lesser, choice) for choice in every])
+    most = ALIKE * min(found)
+    return next(choice for choice, excess in zip(every, found, strict=True) if excess <= most)
 
-    def excess(seconds: float, at_lesser: float) -> float:
-        return max(seconds / least, 1 if at_lesser == inf else at_lesser / least_at_lesser)
 
-    best = min(excess(*times) for *times, _ in found)
-    return next(choice for *times, choice in found if excess(*times) <= ALIKE * best)
+def _fastest_of_open_sums(problem: Problem, lesser: Problem, every: Sequence[Choice]) -> Choice:
+    """Return the same of sums over an open size.
+
+    Where chunks of them are the fastest at the greatest sizes they are taken: these are dealt to as
+    many blocks at any size, and nothing else would be at a lesser one.
+    """
+    fastest_ = _least(problem, every)
+    if _has_chunks(fastest_):
+        return fastest_
+    return _fastest_at_both(problem, lesser, [one for one in every if not _has_chunks(one)])
+
+
+def _has_chunks(choice: Choice) -> bool:
+    is_chunked = choice.template in (column.TEMPLATE, row.TEMPLATE) and choice.config.chunk > 0
+    return is_chunked or choice.template is row_column.TEMPLATE
 
 
 def _unless_brief(problem: Problem, lesser: Problem | None, tiles: Choice) -> Choice:
@@ -230,11 +244,11 @@ def _unless_brief(problem: Problem, lesser: Problem | None, tiles: Choice) -> Ch
     if not every:
         return tiles
     other = _fastest_at_both(problem, lesser, every)
-    other_seconds, other_at_lesser = _times(problem, lesser, other)
-    is_quick = SPEEDUP * other_seconds <= seconds
-    if at_lesser != inf:
-        is_quick = is_quick and SPEEDUP * other_at_lesser <= at_lesser
-    return other if is_quick else tiles
+    # Where a kernel for a lesser size would have no tiles, theirs take no longer than at the
+    # greatest sizes, and nothing speaks for them.
+    of_tiles = seconds / SPEEDUP, seconds if at_lesser == inf else at_lesser / SPEEDUP
+    excess, excess_of_tiles = excesses([_times(problem, lesser, other), of_tiles])
+    return other if excess <= excess_of_tiles else tiles
 
 
 def _unless_others_are_quick(problem: Problem, tiles: Choice) -> Choice:

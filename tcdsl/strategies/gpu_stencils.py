@@ -9,9 +9,11 @@ from itertools import product
 
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import estimate
+from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.scop import Scop, Stage
 from tcdsl.rewrites.scop.stencil_chains import Chain, stages_of
 from tcdsl.schedule.plan import Plan, Weighed
+from tcdsl.strategies.lesser_sizes import excesses, scop_at_lesser_sizes
 from tcdsl.strategies.stencil_work import Tiles, configs, rated, stencil_work
 from tcdsl.strategies.stencils import Tiling
 
@@ -30,26 +32,31 @@ def gpu_tilings(scop: Scop, chain: Chain, plain: Plan, gpu: Chip) -> Iterator[Ti
     before = _seconds_of(plain, chain)
     if before is None:
         return
-    stages = stages_of(scop, chain)
+    scops = [one for one in (scop, scop_at_lesser_sizes(scop)) if one is not None]
+    at_sizes = [(one, stages_of(one, chain)) for one in scops]
     candidates = [
-        (rated(tiles, config, gpu), sizes, config)
+        (tiles, config)
         for sizes in _sizes(chain)
-        if (tiles := _tiles_of(scop, chain, stages, sizes)).shared_bytes
+        if (tiles := [_tiles_of(*one, chain, sizes) for one in at_sizes])[0].shared_bytes
         <= gpu.static_shared_bytes_per_block
-        for config in configs(tiles, gpu)
+        for config in configs(tiles[0], gpu)
     ]
     if not candidates:
         return
-    _, sizes, config = min(candidates, key=lambda found: found[0])
-    work = stencil_work(_tiles_of(scop, chain, stages, sizes), config, gpu)
-    yield Tiling(sizes, WORTH * before, estimate(work, gpu).seconds)
+    times = [tuple(rated(one, config, gpu) for one in tiles) for tiles, config in candidates]
+    excess = excesses(times)
+    best, config = candidates[excess.index(min(excess))]
+    work = stencil_work(best[0], config, gpu)
+    yield Tiling(best[0].sizes, WORTH * before, estimate(work, gpu).seconds)
 
 
 def _tiles_of(
-    scop: Scop, chain: Chain, stages: Mapping[str, Stage], sizes: tuple[int, ...]
+    scop: Scop, stages: Mapping[str, Stage], chain: Chain, sizes: tuple[int, ...]
 ) -> Tiles:
-    """Return *chain* in tiles of *sizes*."""
-    counts = tuple(-(-e // size) for e, size in zip(chain.extents, sizes, strict=True))
+    """Return *chain*, of these *stages* in *scop*, in tiles of *sizes*."""
+    stored = [stage.ends for stage in stages.values() if stage.array in chain.stored]
+    extents = [max(greatest(end) or 0 for end in ends) for ends in zip(*stored, strict=True)]
+    counts = tuple(-(-e // size) for e, size in zip(extents, sizes, strict=True))
     inside = {name: chain.reach[name] for name in chain.inside}
     return Tiles(stages, scop.arrays, inside, chain.stored, sizes, counts)
 

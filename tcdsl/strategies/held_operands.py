@@ -11,6 +11,7 @@ right after they have waited for one another (rewrites/scop/holding).
 
 from dataclasses import replace
 
+from tcdsl.poly.isl_utils import dim_bounds, minus
 from tcdsl.poly.loop_tree import Coordinate, LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Scop
@@ -42,7 +43,8 @@ def with_held_operands(scop: Scop, schedule: Schedule, steps: Steps) -> tuple[Sc
     points = replace(steps.points, pieces={**steps.points.pieces, steps.reader: own})
     rest = tuple(piece for piece in reads if piece.coordinate.position != step.position)
     # The last value of a step needs the next step: whole are those that have one.
-    limit = scop.by_name[steps.reader].domain.dim_max_val(step.position).to_python() - step.shift
+    end = dim_bounds(scop.by_name[steps.reader].domain, step.position, scop.context)[1]
+    limit = minus(end, step.shift + 1)
     steps = replace(steps, points=points, loop=replace(steps.loop, limit=limit))
     return new, replace(
         schedule, steps=steps, remaining={**schedule.remaining, steps.reader: rest},

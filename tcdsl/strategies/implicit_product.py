@@ -154,7 +154,7 @@ def _classes(problem: Problem, *, is_flat: bool) -> Classes | None:
     is_apart = not is_flat and extents[last] >= LEAST_TERMS and any(s[last] == 1 for s in strides)
     others = [i for i in terms if i != last] if is_apart else []
     sizes = open_ends(statement)
-    if sizes is None:
+    if sizes is None or any(end.rest for end in sizes.values()):
         return None
     cut = [_from_open(side, sizes, extents) for side in sides]
     slower, sides = [i for one, _ in cut for i in one], [side for _, side in cut]
@@ -168,7 +168,7 @@ def _classes(problem: Problem, *, is_flat: bool) -> Classes | None:
     steps = merged_index(others, extents, taken, sizes) if others else None
     term = merged_index([last] if is_apart else terms, extents, taken, sizes)
     which = (1 - columns, columns)
-    divisors = {**extents, **{index: each for index, (_, each) in sizes.items()}}
+    divisors = {**extents, **{index: end.divisor for index, end in sizes.items()}}
     loaded = [
         _loaded(factors[n], arrays[n], (extents, divisors), (side, term))
         for n, side in zip(which, (row, column), strict=True)

@@ -5,12 +5,16 @@
 
 A configuration is one that is legal at the greatest sizes.  What it costs at a quarter of these, or
 at the least size of the class if that is more, is that of the same problem in a smaller context.
-There is none where a statement has nothing to do then.  Sums over an open size have none either:
-their chunks are dealt, so that a lesser size has as many blocks.
+There is none where a statement has nothing to do then.  Chunks of a sum over an open size, which
+are dealt to blocks so that a lesser size has as many, are those of the greatest size here.
+
+The best of several is the one whose greatest *excess* is the least: its time over the least that
+any of them takes at that size.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 import islpy as isl
 
@@ -23,13 +27,31 @@ from tcdsl.strategies.problem import Problem, own_analysis
 PART = 4  # the lesser size is at least the greatest divided by that
 
 
+def excesses(times: Sequence[Sequence[float]]) -> list[float]:
+    """Return the greatest excess of each of *times*, of one configuration each, over all sizes.
+
+    At a size at which a time is inf, it is not weighed.
+    """
+    least = [min(at_size) for at_size in zip(*times, strict=True)]
+
+    def excess(seconds: float, least: float) -> float:
+        return 1.0 if seconds == inf else seconds / least
+
+    return [max(map(excess, own, least)) for own in times]
+
+
+def scop_at_lesser_sizes(scop: Scop) -> Scop | None:
+    """Return *scop* at lesser open sizes, None if none is open."""
+    return _within(scop, _lesser(scop.context)) if scop.context.dim(isl.dim_type.param) else None
+
+
 @own_analysis
 def at_lesser_sizes(problem: Problem) -> Problem | None:
-    """Return *problem* at lesser open sizes, None where no parallel axis or any sum is open."""
+    """Return *problem* at lesser open sizes, None where none is open."""
     if problem.chunks is not None or problem.finish is not None or problem.is_ragged:
         return None
     members = {name: problem.shapes[name] for name in problem.group.members}
-    if not any(map(problem.is_open, problem.parallel)) or _has_open_sum(problem, members):
+    if not (any(map(problem.is_open, problem.parallel)) or has_open_sum(problem)):
         return None
     scop = _within(problem.scop, _lesser(problem.scop.context))
     found = {name: _shape(problem.scop, scop, shape) for name, shape in members.items()}
@@ -38,11 +60,12 @@ def at_lesser_sizes(problem: Problem) -> Problem | None:
     return replace(problem, scop=scop, shapes={**problem.shapes, **found})
 
 
-def _has_open_sum(problem: Problem, shapes: Mapping[str, Shape]) -> bool:
+def has_open_sum(problem: Problem) -> bool:
+    """Return whether some member of *problem* adds up along an open size."""
     return any(
         role is Role.REDUCED and problem.is_open({name: dim})
-        for name, shape in shapes.items()
-        for dim, role in enumerate(shape.roles)
+        for name in problem.group.members
+        for dim, role in enumerate(problem.shapes[name].roles)
     )
 
 

@@ -20,7 +20,7 @@ from tcdsl.lang.types.dtypes import (
 )
 from tcdsl.poly.scop import Array, Kind, Scop, Statement, ends_of
 from tcdsl.records import dataclass
-from tcdsl.rewrites.scop.index_classes import why_not_merged
+from tcdsl.rewrites.scop.index_classes import open_ends, why_not_whole
 from tcdsl.rewrites.scop.packing import Factor
 from tcdsl.rewrites.scop.reordering import ORDERED, reordered, why_not_reordered
 from tcdsl.strategies.contracted import MIN_WORK
@@ -56,9 +56,12 @@ def orders_of(scop: Scop, name: str) -> tuple[Order, ...]:
     factors = large_factors(scop, statement)
     if factors is None:
         return ()
-    extents = ends_of(statement)
+    extents, open_ = ends_of(statement), open_ends(statement)
+    if open_ is None:
+        return ()
+    divisors = {**extents, **{index: end.divisor for index, end in open_.items()}}
     arrays = [scop.arrays[factor.load.tensor] for factor in factors]
-    kept = [_vectors(*pair, extents) for pair in zip(factors, arrays, strict=True)]
+    kept = [_vectors(*pair, divisors) for pair in zip(factors, arrays, strict=True)]
     own = [vectors_if_last(*pair, extents) for pair in zip(factors, arrays, strict=True)]
     are_full = [bool(_full(*pair)) for pair in zip(kept, arrays, strict=True)]
     if all(are_full):
@@ -71,7 +74,7 @@ def orders_of(scop: Scop, name: str) -> tuple[Order, ...]:
         if not index or width >= own[number][index] or (not both and are_full[number]):
             continue
         order = Order(array.name, factors[number].load.subscripts.index(Index(index)))
-        if why_not_reordered(scop, name, array.name) is None:
+        if why_not_reordered(scop, name, array.name, order.last) is None:
             found.append(order)
     return tuple(found)
 
@@ -100,7 +103,7 @@ def orders_along(scop: Scop, name: str, types: Collection[DType]) -> tuple[Order
     if arrays[0].dtype.size_bytes > 1:
         sizes = {order: scop.arrays[order.array].size_bytes() or 0 for order in found}
         found = [min(sizes, key=sizes.__getitem__)] if len(found) == len(arrays) else []
-    is_legal = all(why_not_reordered(scop, name, order.array) is None for order in found)
+    is_legal = all(why_not_reordered(scop, name, o.array, o.last) is None for o in found)
     return tuple(found) if is_legal else ()
 
 
@@ -119,10 +122,13 @@ def orders_alone(scop: Scop, name: str, index: str) -> tuple[Order, ...]:
         own = vectors_if_last(factor, array, extents)
         alone = {i: n for i, n in own.items() if i not in others}
         last = index if index in alone else _longest(alone, extents)
-        if not last or why_not_reordered(scop, name, array.name) is not None:
+        if not last:
+            return ()
+        dim = factor.load.subscripts.index(Index(last))
+        if why_not_reordered(scop, name, array.name, dim) is not None:
             return ()
         if factor.load.subscripts[-1] != Index(last):
-            found.append(Order(array.name, factor.load.subscripts.index(Index(last))))
+            found.append(Order(array.name, dim))
     return tuple(found)
 
 
@@ -184,7 +190,7 @@ def order_along_results(scop: Scop, name: str) -> Order | None:
             continue
         order = Order(array.name, small.load.subscripts.index(last))
         is_apart = array_strides(array)[order.last] > 1 and extents[last.name] > 1
-        if is_apart and why_not_reordered(scop, name, array.name) is None:
+        if is_apart and why_not_reordered(scop, name, array.name, order.last) is None:
             return order
     return None
 
@@ -194,7 +200,7 @@ def _summed_factors(statement: Statement) -> tuple[Factor, Factor] | None:
     reduction = statement.reduction
     if statement.kind is not Kind.UPDATE or reduction is None or statement.library:
         return None
-    if reduction.operator is not Operator.ADD or why_not_merged(statement) is not None:
+    if reduction.operator is not Operator.ADD or why_not_whole(statement) is not None:
         return None
     factors = factors_of(statement)
     if factors is None or factors[0].load.tensor == factors[1].load.tensor:
@@ -233,7 +239,7 @@ def order_of_copy(scop: Scop, name: str) -> Order | None:
     for read in statement.reads:
         for dim in range(scop.arrays[read.array].rank):
             is_there = f"{read.array}{ORDERED}{dim}" in scop.arrays and read.is_exact
-            if is_there and why_not_reordered(scop, name, read.array) is None:
+            if is_there and why_not_reordered(scop, name, read.array, dim) is None:
                 return Order(read.array, dim)
     return None
 

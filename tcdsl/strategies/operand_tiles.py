@@ -8,12 +8,16 @@ The copies are shifted along the loop over steps.  How many buffers their tiles 
 threads wait, follows from it (schedule/promotion, synchronisation, arrivals).
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from tcdsl.lang.comprehension import Index, Load, Operator, multiplied
+from tcdsl.poly.isl_utils import Extent, dim_bounds, greatest, minus, plus
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, LoopKind, Node, sequence
 from tcdsl.poly.parallelism import Role
-from tcdsl.poly.scop import Scop
+from tcdsl.poly.scop import Scop, Statement
 from tcdsl.rewrites.scop.caching import Buffer, Cached, cache_read, why_not_cached
+from tcdsl.rewrites.scop.packing import factor_of
 from tcdsl.rewrites.scop.padding import padded
 from tcdsl.schedule.nesting import Nester, Piece
 from tcdsl.schedule.placement import copied
@@ -27,9 +31,11 @@ def with_operand_tiles(scop: Scop, schedule: Schedule) -> tuple[Scop, Schedule]:
     steps = schedule.steps
     if steps is None:
         return scop, schedule
+    steps = replace(steps, terms=_zero_terms(scop, steps))
     whole = _whole(scop, steps)
     if whole is not None:
         scop, schedule = whole, _without_limits(scop, schedule, steps)
+        steps = replace(steps, loop=_without_limit(scop, steps.loop, steps))
     step = steps.loop.pieces[steps.reader]
     around = [loop.pieces[steps.reader].coordinate for loop in schedule.outer]
     coordinates: tuple[AnyCoordinate, ...] = (*around, step.coordinate)
@@ -83,18 +89,49 @@ def _whole(scop: Scop, steps: Steps) -> Scop | None:
     copied = {(o.access.array, o.access.subscripts) for o in steps.operands}
     if steps.stages == 1 or reads != copied:
         return None
-    return padded(scop, steps.reader, steps.spans)
+    return padded(scop, steps.reader, steps.spans, steps.terms)
+
+
+def _zero_terms(scop: Scop, steps: Steps) -> Mapping[str, tuple[int, Extent]]:
+    """Return *steps.terms* if all terms beyond the index's range are 0, nothing otherwise.
+
+    Those of sums of products are whose elements are in no array there: copies bring zeros.
+    """
+    reader = scop.by_name[steps.reader]
+    is_sum = reader.reduction is not None and reader.reduction.operator is Operator.ADD
+    if not is_sum or reader.value is None:
+        return {}
+    factors = [factor_of(factor) for factor in multiplied(reader.value)]
+    loads = [factor.load for factor in factors if factor is not None and not factor.condition]
+    are_zero = len(loads) == len(factors) and all(
+        _ends_with(scop, reader, load, index) for load in loads for index in steps.terms
+    )
+    return steps.terms if are_zero else {}
+
+
+def _ends_with(scop: Scop, reader: Statement, load: Load, index: str) -> bool:
+    """Return whether the array of *load* has no element beyond the range of *index*."""
+    array, dim = scop.arrays[load.tensor], reader.indices.index(index)
+    end = dim_bounds(reader.domain, dim, scop.context)[1]
+    ends = (
+        plus(first, extent)
+        for subscript, first, extent in zip(load.subscripts, array.origin, array.shape, strict=True)
+        if subscript == Index(index)
+    )
+    return any(greatest(minus(own, end)) == 0 == greatest(minus(end, own)) for own in ends)
 
 
 def _without_limits(scop: Scop, schedule: Schedule, steps: Steps) -> Schedule:
     """Return *schedule* with loops over blocks that need not tell whole tiles from others."""
-    indices = scop.by_name[steps.reader].indices
+    return replace(
+        schedule, outer=tuple(_without_limit(scop, loop, steps) for loop in schedule.outer)
+    )
 
-    def plain(loop: OuterLoop) -> OuterLoop:
-        index = indices[loop.pieces[steps.reader].coordinate.position]
-        return replace(loop, limit=0) if index in steps.spans else loop
 
-    return replace(schedule, outer=tuple(map(plain, schedule.outer)))
+def _without_limit(scop: Scop, loop: OuterLoop, steps: Steps) -> OuterLoop:
+    """Return *loop*, which need not tell whole tiles from others if all of its own are whole."""
+    index = scop.by_name[steps.reader].indices[loop.pieces[steps.reader].coordinate.position]
+    return replace(loop, limit=0) if index in {**steps.spans, **steps.terms} else loop
 
 
 def _cached(

@@ -114,7 +114,8 @@ class Steps:
 
     Their tiles have *stages* buffers in turn, so that copies are *stages* - 1 steps ahead, each of
     *widths* elements, by *threads* along x and y; *copies* are the statements, once there are any.
-    Blocks have whole tiles of the indices in *spans*, if asynchronous copies bring all operands.
+    If asynchronous copies bring all operands, blocks have whole tiles of the indices in *spans*,
+    and whole steps of the reduced index in *terms* if there are zeros beyond its range.
     If *is_held*, threads hold what the next value of a step needs; *points* are the loop over them.
     """
 
@@ -125,6 +126,7 @@ class Steps:
     stages: int
     threads: tuple[int, int]
     spans: Mapping[str, tuple[int, Extent]] = field(default_factory=dict)
+    terms: Mapping[str, tuple[int, Extent]] = field(default_factory=dict)
     copies: tuple[str, ...] = ()
     is_held: bool = False
     points: OuterLoop | None = None

@@ -24,6 +24,7 @@ from tcdsl.poly.scop import Access, Array, Kind, Scop, Statement, loads_of
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.index_classes import (
     Merged,
+    OpenEnd,
     merged_index,
     open_ends,
     why_not_whole,
@@ -75,7 +76,7 @@ def sides_of(problem: Problem) -> Sides | str:
         return reason
     sizes = open_ends(statement)
     if sizes is None:
-        return "an index ends at an open number that is no multiple of a size"
+        return "an index ends at no linear function of an open size"
     written = _plain(scop.arrays[statement.write.array], statement.write.subscripts)
     if written is None or set(written) != set(statement.indices):
         return "its result's subscripts are not its indices"
@@ -128,11 +129,11 @@ def _load_of(statement: Statement, read: Access) -> Load | None:
 def _sides(
     scop: Scop,
     statement: Statement,
-    ranges: tuple[dict[str, int], dict[str, tuple[str, int]]],
+    ranges: tuple[dict[str, int], dict[str, OpenEnd]],
     loads: Sequence[Load],
     written: Sequence[str],
 ) -> Sides | str:
-    """Return the sides, given the extents of indices and the open sizes that some end at."""
+    """Return the sides, given the extents of indices and the ends that are open."""
     extents, sizes = ranges
     target, source = scop.arrays[statement.write.array], scop.arrays[loads[0].tensor]
     read = [s.name for s in loads[0].subscripts if isinstance(s, Index)]
@@ -186,12 +187,12 @@ def _run(
 
 
 def _width(
-    array: Array, names: Sequence[str], ranges: tuple[dict[str, int], dict[str, tuple[str, int]]]
+    array: Array, names: Sequence[str], ranges: tuple[dict[str, int], dict[str, OpenEnd]]
 ) -> int:
     """Return how many neighbours along *names* one access of 16 bytes or fewer moves."""
     extents, sizes = ranges
     run = prod(extents[name] for name in names)
-    whole = prod(sizes[name][1] if name in sizes else extents[name] for name in names)
+    whole = prod(sizes[name].divisor if name in sizes else extents[name] for name in names)
     strides = zip(array_strides(array), stride_divisors(array), strict=True)
     outer = [divisor for stride, divisor in strides if stride >= run]
     width = VECTOR_BYTES // array.dtype.size_bytes

@@ -117,6 +117,17 @@ def test_open_sizes(name: str) -> None:
         np.testing.assert_array_equal(exe(*args), f.reference(*args))
 
 
+def test_lengths_that_vectors_do_not_divide() -> None:
+    """Of rows of 257, 265, ... elements an index ends at 8 q + 1."""
+    f = tcdsl.define("def f(half(M,N) x) -> (y) { y(n,m) = x(m,n) }").f
+    args = {size: values(FLOAT16, (33, size), "real", size) for size in (257, 265, 1017)}
+    options = Options(dynamic_sizes=("N",))
+    exe = f.compile(args[265], target="emulate", options=options)
+    assert exe.opened == ("N",) and exe.choices["kernels"][0]["template"] == "transpose"
+    for x in args.values():
+        np.testing.assert_array_equal(exe(x), f.reference(x))
+
+
 @pytest.mark.slow
 def test_what_is_open_twice_among_the_others_is_not_transposed() -> None:
     text = "def f(float(A,B,M,N) x) -> (y) { y(b,a,n,m) = x(a,b,m,n) }"

@@ -175,8 +175,10 @@ class _LeafCollector:
         if functions:
             instance = _instance_of(build)
             for key, affs in functions:
-                found = [self._value(build, instance, aff) for aff in affs]
-                leaf.local[key] = tuple(_in_ring(found, self.placements.get(key[0])))
+                placement = self.placements.get(key[0])
+                inside = [aff.pullback_pw_multi_aff(instance) for aff in affs]
+                found = [self._text(build, aff) for aff in _in_register_ring(inside, placement)]
+                leaf.local[key] = tuple(_in_ring(found, placement))
         return leaf
 
     def tell(self, asked: Sequence[Loop]) -> None:
@@ -193,7 +195,10 @@ class _LeafCollector:
 
     def _value(self, build: isl.AstBuild, instance: isl.PwMultiAff, aff: isl.PwAff) -> Code:
         """Return *aff*, of a statement's indices, in terms of the loop variables."""
-        return self.code(build.expr_from_pw_aff(aff.pullback_pw_multi_aff(instance)))
+        return self._text(build, aff.pullback_pw_multi_aff(instance))
+
+    def _text(self, build: isl.AstBuild, function: isl.PwAff) -> Code:
+        return self.code(build.expr_from_pw_aff(function))
 
     def _local_functions(
         self, statement: Statement
@@ -225,6 +230,22 @@ def _in_ring(indices: list[Code], placement: Placement | None) -> list[Code]:
     if placement is not None and placement.space is Space.SHARED and placement.ring is not None:
         ring = placement.ring
         indices[ring.dim] = binary(as_factor(indices[ring.dim]), "%", ring.buffers)
+    return indices
+
+
+def _in_register_ring(indices: list[isl.PwAff], placement: Placement | None) -> list[isl.PwAff]:
+    """Return the *indices* of a local array, free of open sizes where registers are taken in turn.
+
+    A register is known by a constant.  In the last step of K terms, whose number is of K, isl has
+    floor(-K / 16) and floor((K + 15) / 16) in one expression, and finds in its graph alone that
+    they add up to 0.
+    """
+    if placement is None or placement.ring is None or placement.space is Space.SHARED:
+        return indices
+    at, kind = placement.ring.dim, isl.dim_type.param
+    if indices[at].involves_dims(kind, 0, indices[at].dim(kind)):
+        graph = isl.Map.from_pw_aff(indices[at]).detect_equalities()
+        indices[at] = isl.PwMultiAff.from_map(graph).get_at(0)
     return indices
 
 

@@ -9,7 +9,7 @@ What is a number stays a literal, so that code for fixed sizes has no names at a
 
 from collections.abc import Sequence
 
-from tcdsl.codegen.ast.build import binary, call, chain, code, index, paren
+from tcdsl.codegen.ast.build import as_factor, binary, call, cast, chain, code, index, paren
 from tcdsl.codegen.ast.nodes import Code, Declare, Literal, Name, Type, Variable
 from tcdsl.codegen.c.expressions import ExpressionPrinter, Scope
 from tcdsl.codegen.names import Names
@@ -67,21 +67,27 @@ class SizeTexts:
     def is_zero(self, value: Extent) -> bool:
         return isinstance(value, int) and value == 0
 
-    def strides(self, array: Array) -> list[int | Code | Interleaved]:
-        """Return the strides of *array* in elements, outermost first."""
-        if array.strides is not None:
-            return [self._stride(array, dim) for dim in range(array.rank)]
-        strides: list[int | Code | Interleaved] = []
-        for dim in range(array.rank):
-            strides.append(self._product(array.shape[dim + 1 :]))
-        return strides
+    def strides(self, array: Array, index_type: str = "i64") -> list[int | Code | Interleaved]:
+        """Return the strides of *array* in elements, outermost first.
 
-    def _stride(self, array: Array, dim: int) -> int | Code | Interleaved:
-        assert array.strides is not None
-        stride = array.strides[dim]
-        if stride is None:
-            return Name(self.name((array.name, dim)))
-        return stride if isinstance(stride, (int, Interleaved)) else self.extent(stride)
+        :arg index_type: "i32" where all distances in the array fit 32 bits: so do those that sizes
+            tell then.  Of addresses in 64 bits CUDA's compiler does not see that the elements of a
+            vector are neighbours, and stores them one by one.
+        """
+        return [self._stride(array, dim, index_type) for dim in range(array.rank)]
+
+    def _stride(self, array: Array, dim: int, index_type: str) -> int | Code | Interleaved:
+        stride: int | Code | Interleaved
+        if array.strides is None:
+            stride = self._product(array.shape[dim + 1 :])
+        else:
+            own = array.strides[dim]
+            if own is None:
+                return Name(self.name((array.name, dim)))
+            stride = own if isinstance(own, (int, Interleaved)) else self.extent(own)
+        if index_type == "i64" or isinstance(stride, (int, Interleaved)):
+            return stride
+        return cast(f"int{index_type[1:]}_t", as_factor(stride))
 
     def elements(self, array: Array) -> int | Code:
         """Return the number of elements of *array*; an open one is at least 0."""

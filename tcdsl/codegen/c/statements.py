@@ -480,7 +480,8 @@ class StatementPrinter:
                 continue
             is_shifted = not self.sizes.is_zero(origin)
             shifted.append(paren(binary(at, "-", self.sizes.extent(origin))) if is_shifted else at)
-        offset = linear(shifted, self.sizes.strides(array), self.context.index_type)
+        index_type = self.context.index_type
+        offset = linear(shifted, self.sizes.strides(array, index_type), index_type)
         if array.shift is not None:
             offset = binary(offset, "-", row_start(array.shift, shifted))
         return index(name, offset)

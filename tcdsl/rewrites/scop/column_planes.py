@@ -93,7 +93,7 @@ def why_not_in_planes(scop: Scop, name: str, load: Load) -> str | None:
         return f"a subscript of {load.tensor} is gathered"
     if is_planes(load.tensor):
         return f"{load.tensor} is in planes"
-    return why_not_reordered(scop, name, load.tensor, SUFFIX)
+    return why_not_reordered(scop, name, load.tensor, kind=SUFFIX)
 
 
 def in_planes(scop: Scop, name: str, load: Load, last: int) -> Scop:

@@ -9,9 +9,9 @@ of the terms if it is reduced; what both factors depend on are batches.  A merge
 values of a class, the last of its indices fastest.
 
 Legal iff every index has its whole range for any of the others, from 0 on: then all instances are
-there once, and those of one sum are added in any order.  An open size, or a multiple of one, may be
-the range of the slowest index of a class: what the others are does not depend on how many values
-that has.
+there once, and those of one sum are added in any order.  An open size, a multiple of one, or that
+and a number (lengths of rows that vectors do not divide are 4 q + 1), may be the range of the
+slowest index of a class: what the others are does not depend on how many values that has.
 
 After Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34(3),
 2008, doi:10.1145/1356052.1356053, whose packing the loaders are.
@@ -19,7 +19,7 @@ After Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from math import gcd, prod
 from types import MappingProxyType
 from weakref import WeakKeyDictionary
 
@@ -29,25 +29,42 @@ from tcdsl.lang.comprehension import Binary, Const, Expr, Index, Load, Size
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.lang.types.dtypes import BOOL, INT32
 from tcdsl.poly.accesses import box, builder_of
-from tcdsl.poly.isl_utils import dim_bounds, divisor_of, within_bounds
+from tcdsl.poly.isl_utils import dim_bounds, within_bounds
 from tcdsl.poly.scop import Scop, Statement, Storage
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.assignment import with_own_accesses
 
 
 @dataclass(frozen=True, slots=True)
+class OpenEnd:
+    """The end of an index: *each* times an open *size*, and *rest*."""
+
+    size: str
+    each: int = 1
+    rest: int = 0
+
+    @property
+    def divisor(self) -> int:
+        """What divides it at every size."""
+        return gcd(self.each, self.rest)
+
+
+@dataclass(frozen=True, slots=True)
 class Merged:
     """An index for several, of these extents; the last of them is the fastest.
 
-    If an open *size* is named, the slowest has so many values, or *each* times as many, of which
-    its extent is the most.
+    If there is an *open* end, it is that of the slowest, of which its extent is the most.
     """
 
     name: str
     indices: tuple[str, ...]
     extents: tuple[int, ...]
-    size: str = ""
-    each: int = 1
+    open: OpenEnd | None = None
+
+    @property
+    def size(self) -> str:
+        """The open size that its end depends on, "" if on none."""
+        return "" if self.open is None else self.open.size
 
     @property
     def extent(self) -> int:
@@ -56,10 +73,12 @@ class Merged:
     @property
     def end(self) -> Expr:
         """How many values there are: a number, or so many for each of the open size."""
-        if not self.size:
+        if self.open is None:
             return Const(self.extent, INT32)
         others = self.extent // next(extent for extent in self.extents if extent > 1)
-        return Binary("*", Const(self.each * others, INT32), Size(self.size), INT32)
+        each, rest = others * self.open.each, others * self.open.rest
+        multiple = Binary("*", Const(each, INT32), Size(self.open.size), INT32)
+        return Binary("+", multiple, Const(rest, INT32), INT32) if rest else multiple
 
     def values(self) -> dict[str, Expr]:
         """Return each index as a function of the merged one."""
@@ -79,18 +98,18 @@ def merged_index(
     indices: Sequence[str],
     extents: Mapping[str, int],
     taken: Collection[str],
-    sizes: "Mapping[str, tuple[str, int]]" = MappingProxyType({}),
+    ends: "Mapping[str, OpenEnd]" = MappingProxyType({}),
 ) -> Merged:
     """Return one index for *indices*, whose name none of those *taken* has.
 
-    :arg sizes: { index -> the open size that it ends at, and how many times that }.
+    :arg ends: those of the indices that end at an open size.
     """
     several = [index for index in indices if extents[index] > 1] or list(indices[-1:])
     name = "_".join(several) or "one"
     while name in taken and [name] != list(indices):
         name += "_"
-    size, each = next((sizes[index] for index in several if index in sizes), ("", 1))
-    return Merged(name, tuple(indices), tuple(extents[index] for index in indices), size, each)
+    end = next((ends[index] for index in several if index in ends), None)
+    return Merged(name, tuple(indices), tuple(extents[index] for index in indices), end)
 
 
 def why_not_merged(statement: Statement) -> str | None:
@@ -123,34 +142,32 @@ def _why_not_whole(statement: Statement) -> str | None:
     return None if whole.is_equal(domain) else "its instances are no product of ranges"
 
 
-def open_ends(statement: Statement) -> dict[str, tuple[str, int]] | None:
-    """Return { index -> the open size that it ends at, and how many times that }.
-
-    None if one ends elsewhere.
-    """
-    domain, found = statement.domain, dict[str, tuple[str, int]]()
+def open_ends(statement: Statement) -> dict[str, OpenEnd] | None:
+    """Return { index -> its end } of those that end at an open size, None if one ends elsewhere."""
+    domain, found = statement.domain, dict[str, OpenEnd]()
     for dim, index in enumerate(statement.indices):
         _, end = dim_bounds(domain, dim, domain.params())
         if isinstance(end, int):
             continue
-        size = _size_of(end, domain.params())
-        if size is None:
+        own = _open_end(end, domain.params())
+        if own is None:
             return None
-        found[index] = size
+        found[index] = own
     return found
 
 
-def _size_of(end: isl.PwAff, context: isl.Set) -> tuple[str, int] | None:
-    """Return of which size *end* is a multiple in *context*, and which, None if it is of none."""
-    local = isl.LocalSpace.from_space(context.get_space())
-    for place in range(context.dim(isl.dim_type.param)):
-        size = isl.Aff.var_on_domain(local, isl.dim_type.param, place)
-        each = divisor_of(end)  # of a multiple what it is multiplied by
-        multiple = isl.PwAff.from_aff(size.scale_val(isl.Val.int_from_si(size.get_ctx(), each)))
-        if context.is_subset(end.eq_set(multiple)):
-            name = context.get_dim_name(isl.dim_type.param, place)
-            assert name is not None, "parameters have names"
-            return name, each
+def _open_end(end: isl.PwAff, context: isl.Set) -> OpenEnd | None:
+    """Return *end* as a function of one size in *context*, None if it is none."""
+    kind = isl.dim_type.param
+    for _, aff in end.get_pieces():
+        factors = [aff.get_coefficient_val(kind, at) for at in range(aff.dim(kind))]
+        sizes = [at for at, factor in enumerate(factors) if not factor.is_zero()]
+        is_same = context.is_subset(end.eq_set(isl.PwAff.from_aff(aff)))
+        if len(sizes) != 1 or aff.dim(isl.dim_type.div) or not is_same:
+            continue
+        values = factors[sizes[0]], aff.get_constant_val()
+        each, rest = (int(value.to_python()) for value in values)
+        return OpenEnd(context.get_dim_name(kind, sizes[0]) or "", each, rest)
     return None
 
 
@@ -208,7 +225,7 @@ def _with_merged(
     domain = box(builder, indices, {one.name: (0, one.extent) for one in mine})
     domain = domain.intersect_params(scop.context)
     for one in mine:
-        if one.size:
+        if one.open is not None:
             below = Binary("<", Index(one.name), one.end, BOOL)
             domain = domain.intersect(builder.truth(below).below)
 

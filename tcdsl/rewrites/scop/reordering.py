@@ -9,7 +9,8 @@ What is copied once is read once for each tap and tile.  ``materialisation`` com
 where it is read; this copies the whole array, whatever is read of it, so guards stay where they
 are.
 
-Legal iff nothing writes the array between the copy and the product.
+Legal iff nothing writes the array between the copy and the product.  The outermost of the copy's
+dimensions may be an open size with a greatest value: no stride depends on it.
 """
 
 from dataclasses import replace
@@ -17,21 +18,29 @@ from dataclasses import replace
 from tcdsl.lang.comprehension import Expr, Index, Load
 from tcdsl.lang.rewrite import rewrite
 from tcdsl.poly.accesses import box, builder_of
+from tcdsl.poly.isl_utils import greatest, plus
 from tcdsl.poly.scop import Array, Scop, Statement, Storage
 from tcdsl.rewrites.scop.assignment import assignment, element, with_own_reads
 
 ORDERED = ".ordered"
 
 
-def why_not_reordered(scop: Scop, name: str, array: str, kind: str = ORDERED) -> str | None:
+def why_not_reordered(
+    scop: Scop, name: str, array: str, last: int | None = None, kind: str = ORDERED
+) -> str | None:
     """Return why the statement *name* cannot read a copy of *array*, or None.
 
+    :arg last: the dimension of *array* that is the last of the copy's; None: any may be.
     :arg kind: of copies, by which their names begin after the array's: those of one are shared.
     """
     source = scop.arrays[array]
-    extents = (*source.origin, *source.shape)
-    if source.shift is not None or not all(isinstance(extent, int) for extent in extents):
+    order = range(source.rank) if last is None else _order(source, last)
+    first = None if last is None or source.rank < 2 else order[0]
+    inner = (source.shape[dim] for dim in order if dim != first)
+    if source.shift is not None or not all(isinstance(n, int) for n in (*source.origin, *inner)):
         return "its sizes are open, or its rows shifted"
+    if first is not None and greatest(source.shape[first]) is None:
+        return "an open size has no greatest value"
     later = scop.statements[_copied_at(scop, name, array, kind) :]
     if any(write.array == array for statement in later for write in statement.writes):
         return f"{array} is written after it could be copied"
@@ -44,7 +53,7 @@ def reordered(scop: Scop, name: str, array: str, last: int) -> Scop:
     So do all of its reads of the array.  Statements share such a copy.
     """
     statement, source = scop.by_name[name], scop.arrays[array]
-    order = [*(dim for dim in range(source.rank) if dim != last), last]
+    order = _order(source, last)
     own = Array(
         f"{array}{ORDERED}{last}", source.dtype, tuple(source.origin[d] for d in order),
         tuple(source.shape[d] for d in order), Storage.SCRATCH, is_narrow=source.is_narrow,
@@ -52,6 +61,11 @@ def reordered(scop: Scop, name: str, array: str, last: int) -> Scop:
     wide = replace(scop, arrays={**scop.arrays, own.name: own})
     reader = _reading(wide, statement, array, own, order)
     return read_from_copy(wide, reader, _copy(wide, statement, source, own, order))
+
+
+def _order(source: Array, last: int) -> list[int]:
+    """Return the dimensions of *source* with *last* as the last one."""
+    return [*(dim for dim in range(source.rank) if dim != last), last]
 
 
 def read_from_copy(scop: Scop, reader: Statement, copy: Statement) -> Scop:
@@ -90,9 +104,8 @@ def _copy(
     name = f"{statement.name}_{own.name.replace('.', '_')}"
     builder = builder_of(indices, name, scop.sizes)
     bounds = {
-        index: (low, low + extent)
+        index: (low, plus(low, extent))
         for index, low, extent in zip(indices, source.origin, source.shape, strict=True)
-        if isinstance(low, int) and isinstance(extent, int)
     }
     domain = box(builder, indices, bounds)
     target = Load(own.name, tuple(Index(indices[dim]) for dim in order), own.dtype)

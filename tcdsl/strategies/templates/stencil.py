@@ -16,12 +16,14 @@ The sizes of tiles are the scop's by then (strategies/gpu_stencils.py has chosen
 
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import itemgetter
 
 from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.loop_tree import Coordinate, LoopKind, X, Y
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Overlapped
 from tcdsl.schedule.nesting import Piece
+from tcdsl.strategies.lesser_sizes import at_lesser_sizes, excesses
 from tcdsl.strategies.lowering import grid_axes
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import Axis, OuterLoop, Schedule
@@ -34,7 +36,7 @@ from tcdsl.strategies.stencil_work import (
     stencil_work,
 )
 from tcdsl.strategies.template import Template
-from tcdsl.strategies.tiled_chains import overlapped_of, tiled_chain
+from tcdsl.strategies.tiled_chains import count, overlapped_of, tiled_chain
 
 MOST_CHANNELS = 4
 
@@ -45,9 +47,12 @@ def why_not(problem: Problem) -> str | None:
 
 
 def space(problem: Problem) -> Iterator[StencilConfig]:
-    """Yield the configurations, the one of the least predicted time first."""
-    tiles, chip = _tiles(problem), problem.gpu
-    yield from sorted(configs(tiles, chip), key=lambda config: rated(tiles, config, chip))
+    """Yield the configurations, first the one of the least predicted time, or excess."""
+    problems = [one for one in (problem, at_lesser_sizes(problem)) if one is not None]
+    tiles, chip = [_tiles(one) for one in problems], problem.gpu
+    found = list(configs(tiles[0], chip))
+    excess = excesses([[rated(one, config, chip) for one in tiles] for config in found])
+    yield from (config for _, config in sorted(zip(excess, found, strict=True), key=itemgetter(0)))
 
 
 def schedule(problem: Problem, config: StencilConfig) -> Schedule:
@@ -84,11 +89,16 @@ def _tiles(problem: Problem) -> Tiles:
 
 def tiles_of(problem: Problem, overlapped: Overlapped) -> Tiles:
     """Return the chain of *problem* as it is counted."""
-    arrays = problem.scop.arrays
+    chain, arrays = tiled_chain(problem), problem.scop.arrays
+    assert chain is not None, "why_not"
     own = {name: arrays[tiled] for name, tiled in overlapped.tiled.items() if tiled in arrays}
+    stages = overlapped.stages
+    if any(map(problem.is_open, chain.outside)):  # so many as the problem has
+        outside = count(problem, chain.outside)
+        stages = {name: replace(stage, outside=outside) for name, stage in stages.items()}
     return Tiles(
-        overlapped.stages, {**arrays, **own}, overlapped.reach, frozenset(overlapped.stored),
-        overlapped.sizes, overlapped.counts,
+        stages, {**arrays, **own}, overlapped.reach, frozenset(overlapped.stored),
+        overlapped.sizes, tuple(map(problem.extent, chain.tiles)),
     )  # fmt: skip
 
 
@@ -100,16 +110,16 @@ def _blocks(problem: Problem, tiles: Tiles, around: tuple[Axis, ...]) -> tuple[O
     """
     counts = [problem.extent(axis) for axis in reversed(around)]
     found = []
-    for number, count, axis in zip(
+    for number, tiles_along, axis in zip(
         reversed(grid_axes(counts)), reversed(counts), around, strict=True
     ):
         is_block = number >= 0
-        width = min(count, problem.gpu.grid[number]) if is_block else 0
+        width = min(tiles_along, problem.gpu.grid[number]) if is_block else 0
         kind = LoopKind.BLOCK if is_block else LoopKind.SERIAL
         pieces = {
             name: Piece(
                 Coordinate(dim, problem.lower(axis)),
-                count,
+                tiles_along,
                 Role.PARALLEL,
                 kind,
                 max(number, 0),
@@ -120,7 +130,7 @@ def _blocks(problem: Problem, tiles: Tiles, around: tuple[Axis, ...]) -> tuple[O
         of_rows = len(around) > 1 and axis is around[-2] and len(tiles.sizes) > 1
         whole = tiles.whole(-2) if of_rows else 0
         most = greatest(whole) or 0
-        is_split = 0 < most < count or (most > 0 and problem.is_open(axis))
+        is_split = 0 < most < tiles_along or (most > 0 and problem.is_open(axis))
         found.append(OuterLoop(pieces, kind, whole if is_split else 0))
     return tuple(sorted(found, key=lambda loop: loop.kind is not LoopKind.BLOCK))
 

@@ -280,7 +280,8 @@ def schedule(problem: Problem, config: TileConfig) -> Schedule:
         steps=Steps(
             problem.lead, OuterLoop({problem.lead: loop}, LoopKind.SERIAL, limit),
             operands_of(problem, tiles, config.step), config.widths, config.stages,
-            (config.threads_x, config.threads_y), _spans(problem, tiles), is_held=config.is_held,
+            (config.threads_x, config.threads_y), _spans(problem, tiles), _terms(problem, config),
+            is_held=config.is_held,
         ),
         work=work_of_tiles(product, config, problem.gpu),
     )  # fmt: skip
@@ -293,6 +294,16 @@ def _spans(problem: Problem, tiles: Sequence[Tile]) -> dict[str, tuple[int, Exte
         for tile in tiles
         if tile.extent % tile.block or (tile.block > 1 and problem.is_open(tile.axis))
     }
+
+
+def _terms(problem: Problem, config: TileConfig) -> dict[str, tuple[int, Extent]]:
+    """Return the same of an open number of terms that one block adds up: its last step is whole."""
+    k = step_dim(problem)
+    if config.chunks > 1 or not problem.is_open({problem.lead: k}):
+        return {}
+    low = problem.shapes[problem.lead].lower[k]
+    end = whole_tiles(problem.end(problem.lead, k), config.step, low)
+    return {problem.shapes[problem.lead].statement.indices[k]: (low, end)}
 
 
 def _whole(problem: Problem, tile: Tile) -> Extent:

@@ -4,8 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tcdsl.poly.scop import Scop
+from tcdsl.lang.ranges.open_sizes import leave_open
+from tcdsl.lang.size_class import SizeClass
+from tcdsl.poly.lowering import lower_comprehension
+from tcdsl.poly.scop import Kind, Scop
+from tcdsl.rewrites.scop.index_classes import OpenEnd, open_ends
 from tcdsl.rewrites.scop.reordering import reordered, why_not_reordered
+from tcdsl.strategies.operand_orders import orders_of
+from tests.conftest import comprehension_of
 
 PRODUCTS = """def f(half(N,C) I, half(F,C) K) -> (O, P) {
     D(n,c) = half(I(n,c) * I(n,c)) where c in 1:C
@@ -55,3 +61,21 @@ def test_a_copy_comes_before_the_first_that_reads_it(scop: Scop) -> None:
 def test_a_copy_is_not_that_of_what_was_written_since(lower: Callable[..., Scop]) -> None:
     done = reordered(lower(CHANGED, (8, 16), (12, 16)), "S1", "D", 0)
     assert why_not_reordered(done, "S3", "D") == "D is written after it could be copied"
+
+
+def test_an_open_size_may_be_the_outermost() -> None:
+    """Rows of 4 q + 1 elements become so many rows of K; in the other order strides are open."""
+    c = comprehension_of("def f(float(M,K) x, float(K,N) w) -> (y) { y(m,n) +=! x(m,k) * w(k,n) }")
+    sizes = {"M": 64, "K": 64, "N": 1001}
+    lengths = {"N": SizeClass(257, 1021, 4)}
+    scop = lower_comprehension(*leave_open(c, sizes, ("N",), {n: n for n in sizes}, lengths), {})
+    (update,) = (s for s in scop.statements if s.kind is Kind.UPDATE)
+    assert [order.last for order in orders_of(scop, update.name)] == [0]
+    why = "its sizes are open, or its rows shifted"
+    assert why_not_reordered(scop, update.name, "w", 1) == why
+    assert why_not_reordered(scop, update.name, "w") == why
+    done = reordered(scop, update.name, "w", 0)
+    (copy,) = (s for s in done.statements if s.write.array == "w.ordered0")
+    ends = open_ends(copy)
+    assert ends == {"u1": OpenEnd("N", 4, 1)} and ends["u1"].divisor == 1
+    assert done.arrays["w.ordered0"].shape[1] == 64
