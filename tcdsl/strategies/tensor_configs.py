@@ -121,8 +121,8 @@ def configs_of(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
     element = operands_of(problem)[0].dtype
     if is_in_parts(problem):
         in_planes = are_columns_in_planes(problem)
-        of_parts, depths = PLANE_SPACE if in_planes else SPLIT_SPACE
-        of_parts = of_parts if in_planes else _of_whole_atoms(each, of_parts)
+        every, depths = PLANE_SPACE if in_planes else SPLIT_SPACE
+        of_parts = every if in_planes else _of_whole_atoms(each, every)
         for shape, stages in product(of_parts, depths):
             swath = _swath(each, shape[0] * shape[2])
             step = BOX_BYTES_A_LINE // element.size_bytes
@@ -143,8 +143,8 @@ def configs_of(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
     if all(map(is_boxed, each)):
         step = step_of(problem)
         of_several = JOINT_SHAPES if sums > 1 else ()
-        shapes = _of_whole_atoms(each, (*BOX_SHAPES, *of_several))
-        shapes = [shape for shape in shapes if prod(shape[:2]) <= most]
+        whole = _of_whole_atoms(each, (*BOX_SHAPES, *of_several))
+        shapes = [shape for shape in whole if prod(shape[:2]) <= most]
         shapes = [s for s in shapes if has_whole_lines(problem, s[0] * s[2])]
         for shape, stages in product(shapes, BOX_STAGES):
             swath = _swath(each, shape[0] * shape[2])
