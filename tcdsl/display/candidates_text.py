@@ -44,13 +44,17 @@ class Weighing:
 
     def of(self, kernel: str) -> list[Candidate]:
         """Return the candidates of *kernel*: configurations, and why there are no others."""
-        own = (candidate for candidate in self.candidates if candidate["kernel"] == kernel)
-        return [candidate for candidate in own if "code_change" not in candidate]
+        return configurations(c for c in self.candidates if c["kernel"] == kernel)
 
     def codes_of(self, kernel: str) -> list[Candidate]:
         """Return the candidates of *kernel* that have other code than the chosen one."""
         own = (candidate for candidate in self.candidates if candidate["kernel"] == kernel)
         return [candidate for candidate in own if "code_change" in candidate]
+
+
+def configurations(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the *candidates* that differ in more than the code of the chosen one."""
+    return [candidate for candidate in candidates if "code_change" not in candidate]
 
 
 def read_weighing(text: str) -> Weighing:

@@ -15,7 +15,13 @@ import tcdsl
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import Estimate, estimate
 from tcdsl.costmodel.work import Work
-from tcdsl.display.candidates_text import config_text, in_order, reasons, varying_in
+from tcdsl.display.candidates_text import (
+    config_text,
+    configurations,
+    in_order,
+    reasons,
+    varying_in,
+)
 from tcdsl.executable import Executable
 from tcdsl.strategies.catalogue import fastest
 from tcdsl.strategies.problem import Problem
@@ -68,7 +74,7 @@ def _problem_table(page: str) -> str:
 
 
 def _space_table(page: str) -> str:
-    own = _compiled(page).candidates
+    own = configurations(_compiled(page).candidates)
     rows = [
         (
             "**chosen**" if c["is_chosen"] else "", c["template"],

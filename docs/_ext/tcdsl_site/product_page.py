@@ -15,7 +15,7 @@ import tcdsl
 from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.costmodel.chip import load_chip
 from tcdsl.costmodel.work import Work
-from tcdsl.display.candidates_text import config_text, in_order, varying_in
+from tcdsl.display.candidates_text import config_text, configurations, in_order, varying_in
 from tcdsl.display.html import fragment
 from tcdsl.display.pipelines import (
     Timeline,
@@ -245,7 +245,8 @@ def _space_table(page: str) -> str:
 
 def _kinds(page: str) -> Mapping[tuple[str, str, int], list[Mapping[str, Any]]]:
     found: dict[tuple[str, str, int], list[Mapping[str, Any]]] = {}
-    for c in in_order([c for c in _compiled(page).candidates if "predicted_us" in c]):
+    own = configurations(_compiled(page).candidates)
+    for c in in_order([c for c in own if "predicted_us" in c]):
         config = c["config"]
         kind = c["template"], config.get("loader", ""), config.get("together", 1)
         found.setdefault(kind, []).append(c)
