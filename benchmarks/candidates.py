@@ -9,6 +9,7 @@
 
 An H200's lie in ``benchmarks/measured``: candidates_h200.jsonl of reductions and graphs,
 candidates_tiles_h200 of products and stencils, candidates_networks_h200 of pieces of networks,
+candidates_types_h200 of narrow and wide types and of what was slower than in version 0.1,
 candidates_code_h200 of other code.
 candidates_xeon is of one thread of a CPU, of which eight programs ran at once, a core each.
 
