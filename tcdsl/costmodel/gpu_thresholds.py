@@ -57,9 +57,13 @@ RAGGED_LEAST_ENTRIES = 64 * RAGGED_LONG_ENTRIES  # in all, or no row is worth mo
 RECOMPUTED_OPERATIONS = 8  # of a value that is computed again from shared memory, not kept, ...
 RECOMPUTED_FUNCTIONS = 1  # ... of them functions
 
-# --- products ----------------------------------------------------------------------------
+# --- of alike candidates ----------------------------------------------------------------
 
 BUSY_THREADS = 768  # of a multiprocessor that hides latencies as well as the estimate believes
+BUSY_SECONDS = 10e-6  # predicted, of kernels that are long enough for that
+
+# --- products ----------------------------------------------------------------------------
+
 BRIEF_TILE_SECONDS = 6.5e-6  # predicted: most of them are latencies
 BRIEF_CHAIN_SECONDS = 10e-6  # the same, of a chain of several products
 SPEEDUP_OVER_BRIEF_TILES = 2.3  # predicted, of what takes their place
@@ -86,6 +90,7 @@ CHAIN_BYTES_IN_FLIGHT = 32.0  # of a thread
 # --- stencils ----------------------------------------------------------------------------
 
 STENCIL_ADDRESS_INSTRUCTIONS = 4  # of an array in memory, beside its loads
+STENCIL_COLUMN_REGISTERS = 96  # of a thread that has columns of a tile
 STENCIL_OTHER_UNITS = 0.15  # of the time that units take which are not the limiter
 
 # --- launches ----------------------------------------------------------------------------

@@ -8,9 +8,11 @@ from itertools import islice
 from math import inf
 from typing import Any
 
+from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import estimate
-from tcdsl.costmodel.gpu_thresholds import BUSY_THREADS
+from tcdsl.costmodel.gpu_thresholds import BUSY_SECONDS, BUSY_THREADS
 from tcdsl.costmodel.occupancy import threads_at_once
+from tcdsl.costmodel.work import Work
 from tcdsl.strategies.estimated import seconds_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import Schedule
@@ -38,8 +40,8 @@ def least_of(
     """Return the number of the first of *schedules* that takes about the least time, and that time.
 
     The one with the least lower bound comes first: it rules out most of the others.  Of those that
-    take about as long, one that keeps a multiprocessor busy is preferred to the first: of fewer
-    threads the estimate believes too readily that they hide latencies.
+    take about as long, and not briefly, one that keeps a multiprocessor busy is preferred to the
+    first: of fewer threads the estimate believes too readily that they hide latencies.
 
     :arg alike: what times may differ by, and are the same.
     :arg most: seconds; None is returned if bounds rule out all that take less.
@@ -56,6 +58,12 @@ def least_of(
     near = [number for number, seconds in found.items() if seconds <= alike * least]
     if not near:
         return None
-    chip = problem.gpu
-    first = min(near, key=lambda n: (threads_at_once(works[n], chip) < BUSY_THREADS, n))
+    first, chip = min(near), problem.gpu
+    if least >= BUSY_SECONDS:
+        first = min(near, key=lambda n: (not _is_busy(works[n], chip), n))
     return first, found[first]
+
+
+def _is_busy(work: Work, chip: Chip) -> bool:
+    """Return whether *work* hides the latencies of its loads: by many threads, or prefetches."""
+    return work.is_prefetched or threads_at_once(work, chip) >= BUSY_THREADS

@@ -35,7 +35,7 @@ WHOLE = 0  # rows of a thread: all of a tile
 # Of a thread that has columns of a tile, in vectors: rows, which are unrolled (8 are faster than 4,
 # 12 and 16, and NVRTC takes 1.5 s for 16), registers, and loads between one and what needs it.
 MOST_COLUMN = 8
-COLUMN_REGISTERS = 96
+COLUMN_REGISTERS = gpu_thresholds.STENCIL_COLUMN_REGISTERS
 LOADS_AHEAD = 10
 WARPS, MOST_THREADS = 2, 512  # of a block: at least, and at most
 WORD_BYTES = 4

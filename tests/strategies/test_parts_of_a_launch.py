@@ -91,7 +91,7 @@ def drawn(products: Products, seed: int) -> list[Array]:
     [
         (TWO, (3, 3)),
         (((130, 264, 72), (67, 200, 136)), (4, 3)),  # of stages and rows that differ
-        (((64, 256, 64), (8, 256, 200), (200, 256, 72)), (3, 4, 3)),
+        (((64, 256, 64), (40, 256, 200), (200, 256, 72)), (3, 4, 3)),
     ],
 )
 def test_right(
@@ -116,7 +116,7 @@ def test_right_for_random_sizes(
     for _ in range(6):
         count = int(rng.integers(2, 4))
         products = [
-            (int(rng.integers(1, 200)), 8 * int(rng.integers(24, 40)), 8 * int(rng.integers(1, 20)))
+            tuple(int(n) for n in rng.integers((33, 24, 7), (200, 40, 20)) * (1, 8, 8))
             for _ in range(count)
         ]
         stages = [int(n) for n in rng.choice((3, 4), count)]

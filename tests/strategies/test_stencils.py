@@ -96,7 +96,7 @@ def test_the_work_of_a_tile(lower: Callable[..., Any]) -> None:
     scop, (chain,) = stencils.stencils_of(lower(JACOBI, (1030, 1030)))
     stages = stages_of(scop, chain)
     one, large = (
-        stencil_work(gpu_stencils._tiles_of(scop, chain, stages, sizes), StencilConfig(32, 4), chip)
+        stencil_work(gpu_stencils._tiles_of(scop, stages, chain, sizes), StencilConfig(32, 4), chip)
         for sizes in ((8, 32), (32, 128))
     )
     assert (one.blocks, large.blocks) == (128 * 32, 32 * 8)
@@ -111,7 +111,7 @@ def test_only_rows_may_be_in_columns(lower: Callable[..., Any]) -> None:
 
     def tiles_of(source: str, *sizes: int) -> Tiles:
         scop, (chain,) = stencils.stencils_of(lower(source, sizes))
-        return gpu_stencils._tiles_of(scop, chain, stages_of(scop, chain), (8, 256))
+        return gpu_stencils._tiles_of(scop, stages_of(scop, chain), chain, (8, 256))
 
     tiles, column = tiles_of(COLUMNS, 131, 668), StencilConfig(64, 1, WHOLE, 4)
     for other in (tiles, tiles_of(COLUMNS, 131, 670), tiles_of(JACOBI, 668, 668)):

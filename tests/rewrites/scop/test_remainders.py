@@ -104,10 +104,10 @@ def test_right_on_a_cpu(
 
 
 def test_a_cpu_splits_all_but_small_sums(compiled: Callable[..., Compiled]) -> None:
-    """And their products have register tiles, without guards."""
+    """And their products have panels, without guards."""
     source = DATA.replace("half", "float")
     plan = compiled(source, (4, 28, 28, 128), (128, 3, 3, 128), threads=1).plan
-    assert [kernel.template for kernel in plan.kernels].count("cpu_tile") == 4
+    assert [kernel.template for kernel in plan.kernels].count("cpu_panels") == 4
     small = compiled(source, (1, 2, 2, 2), (2, 2, 2, 2), threads=1).plan
     assert not any(s.name.endswith("_store") for s in small.scop.statements)
 
