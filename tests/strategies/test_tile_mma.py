@@ -172,7 +172,7 @@ def test_products_of_boxes(form: str, cuda_unit: MakeUnit, emulated: Any) -> Non
         ((616, 72, 136), boxes(64, 4, 3, swath=8)), ((136, 200, 136), boxes(192, 8, 3)),
     ]  # fmt: skip
     if form.endswith("t"):  # atoms of 128 bytes are along the terms
-        cases.append(((72, 40, 520), boxes(32, 4, 8)))
+        cases.append(((72, 40, 520), boxes(48, 4, 8)))
     for sizes, config in cases:
         shapes = of(*sizes)
         options = asked(planned(source, *shapes), config)
