@@ -111,7 +111,7 @@ def _with_kept_sums(before: Grouped, options: Options, gpu: Chip) -> Grouped:
         problem = Problem(scop, group, before.shapes, gpu, options)
         is_crossing = share_of(problem) is not None
         for array in sorted({w.array for n in group.members for w in scop.by_name[n].writes}):
-            writers = [s for s in scop.statements if any(w.array == array for w in s.writes)]
+            writers = scop.writers_of(array)
             inside = {*group.members, *(s.name for s in writers if s.kind is Kind.INIT)}
             is_read = _is_read_by_rows(scop, array, inside) or _is_added_up(problem, array, inside)
             is_read = is_read or _is_kept_by_rows(problem, array)

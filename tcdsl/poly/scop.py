@@ -408,6 +408,11 @@ class Scop:
                 found.setdefault(array, []).append(statement)
         return {array: tuple(statements) for array, statements in found.items()}
 
+    def writers_of(self, array: str) -> list[Statement]:
+        """Return the statements that write *array*."""
+        every = self.users.get(array, ())
+        return [s for s in every if any(write.array == array for write in s.writes)]
+
     @cached_property
     def domain(self) -> isl.UnionSet:
         """The instances of all statements."""

@@ -4,6 +4,10 @@ For sm_90 that of CUDA 12.6 to 13.3 makes one instruction of max(max(a, -b), -c)
 is negated (found by random programs on a GPU, in ``t max=! (-x(i,j))`` of int8).
 """
 
+import re
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -34,6 +38,33 @@ def test_on_a_gpu(dtype: str, operator: str, value: str) -> None:
     low = 0 if dtype.startswith("u") else -50
     for shape in SIZES:
         check(f, draw.integers(low, 100, shape).astype(dtype), targets=("cuda",))
+
+
+STORED = [
+    "t(i,j) = -x(i,j)  y(i) max=! t(i,j)",
+    "t(i,j) = -x(i,j)  y(j) max=! t(i,j)",
+    "t(i,j) = 0 - x(i,j)  y min=! t(i,j)",
+]
+
+
+@pytest.mark.parametrize("statements", STORED)
+def test_what_the_kernel_has_stored_may_be_negated(
+    statements: str, cuda_unit: Callable[..., Any]
+) -> None:
+    """A load of it is the register that was stored: no plain extreme may take it."""
+    source = f"def f(int32(M,N) x) -> (t, y) {{ {statements} }}"
+    for shape in ((300, 4096), (5, 7), (5000, 256)):
+        text = cuda_unit(source, shape).source.text
+        assert re.search(r"tc_(max|min)_i32\(", text) and "_loaded_" not in text
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("statements", STORED)
+def test_what_the_kernel_has_stored_on_a_gpu(statements: str) -> None:
+    f = tcdsl.define(f"def f(int32(M,N) x) -> (t, y) {{ {statements} }}").f
+    draw = np.random.default_rng(0)
+    for shape in SIZES:
+        check(f, draw.integers(-50, 100, shape).astype("int32"), targets=("cuda",))
 
 
 @pytest.mark.skipif(why_no_cuda_compiler() is not None, reason="there is no NVRTC")

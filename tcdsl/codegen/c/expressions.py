@@ -193,7 +193,7 @@ class ExpressionPrinter:
         """Return the integer *expr* as 64-bit index arithmetic, exact but where data say not.
 
         Of what reads data, quotients, extremes and the like are computed in their own type, where
-        they may wrap; sums and products that are no operand of these are exact (semantics, 7).
+        they may wrap; sums and products that are no operand of these are exact (semantics, 5).
         """
         return fold_expression(expr, self._index_node)
 

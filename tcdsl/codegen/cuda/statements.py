@@ -264,20 +264,20 @@ class CudaStatementPrinter(StatementPrinter):
         return call(name, accumulator, self.expressions.value(value))
 
     def _is_extreme_of_loads(self, value: Expr) -> bool:
-        """Return whether integers are compared that memory has: none is negated in a register.
+        """Return whether integers of an argument are compared: none is negated in a register.
 
-        The accumulator has the extreme of others, which began with a number.
+        A load of what the kernel has stored may be the register that was.  The accumulator has the
+        extreme of others, which began with a number.
         """
         statement, reduction = self.statement, self.statement.reduction
         if reduction is None or not reduction.dtype.is_integer or not isinstance(value, Load):
             return False
         if reduction.operator not in (Operator.MIN, Operator.MAX):
             return False
-        placements, array = self.context.placements, statement.write.array
-        if is_private(value.tensor, placements) or not is_private(array, placements):
+        array = statement.write.array
+        if self.scop.writers_of(value.tensor) or not is_private(array, self.context.placements):
             return False
-        writers = [s for s in self.scop.users[array] if any(w.array == array for w in s.writes)]
-        return all(s is statement or s.kind is Kind.INIT for s in writers)
+        return all(s is statement or s.kind is Kind.INIT for s in self.scop.writers_of(array))
 
     def _atomic(self) -> list[Node]:
         """Return the update of an element that other threads may be updating."""

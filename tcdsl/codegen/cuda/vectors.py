@@ -91,7 +91,7 @@ def window_offset(
         return None
     if not access.is_exact or width * array.dtype.size_bytes not in WIDTHS_BYTES:
         return None
-    if any(access.array == write.array for other in scop.statements for write in other.writes):
+    if scop.writers_of(access.array):
         return None
     shape = [extent for extent in array.shape if isinstance(extent, int)]
     if not statement.domain.is_subset(access.relation.domain()) or _divides(access):

@@ -169,7 +169,7 @@ class _Closure:
                 if not mine:
                     continue
                 is_apart = statement.name in self.apart
-                if (is_apart or indices == {""}) and not self._is_written(name):
+                if (is_apart or indices == {""}) and not self.scop.writers_of(name):
                     continue  # it reads the argument as it is
                 if is_apart:
                     return False
@@ -178,9 +178,6 @@ class _Closure:
                 if not self._join(statement, indices.pop(), width, pending):
                     return False
         return True
-
-    def _is_written(self, array: str) -> bool:
-        return any(w.array == array for s in self.scop.statements for w in s.writes)
 
     def _join(self, statement: Statement, index: str, width: int, pending: list[str]) -> bool:
         """Shift *statement* along *index*; return whether that is legal."""

@@ -135,7 +135,7 @@ def _known_extreme(scop: Scop, statement: Statement, operator: Operator) -> str 
         reduction, array = other.reduction, other.write.array
         if other.kind is not Kind.UPDATE or reduction is None or reduction.operator != operator:
             continue
-        writers = {s.name for s in scop.statements if any(w.array == array for w in s.writes)}
+        writers = {s.name for s in scop.writers_of(array)}
         init = initialisation(scop, other)
         is_whole = init is not None and writers == {init.name, other.name}
         is_exact = scop.arrays[array].dtype in (value.dtype, statement.reduction.dtype)

@@ -250,7 +250,7 @@ def _is_of_the_program(scop: Scop, name: str) -> bool:
     array = scop.arrays[name]
     if "." not in name or array.memory:
         return True
-    writers = (s for s in scop.users[name] if any(write.array == name for write in s.writes))
+    writers = scop.writers_of(name)
     return all(writer.kind in (Kind.INIT, Kind.UPDATE) for writer in writers)
 
 

@@ -54,7 +54,7 @@ def write_back(scop: Scop, array: str, inside: Collection[str]) -> Scop:
         name, output.dtype, output.origin, output.shape, Storage.SCRATCH, values=output.values
     )
     wide = replace(scop, arrays={**scop.arrays, name: kept})
-    writers = [s for s in scop.statements if any(w.array == array for w in s.writes)]
+    writers = scop.writers_of(array)
     statements = []
     for statement in scop.statements:
         is_own = statement.name in inside

@@ -42,7 +42,7 @@ TC_FN double tc_double_u64(uint64_t u) { return __longlong_as_double((long long)
  * three operands, and loses the sign of b.  There the operands are complements, which it does not
  * look through: max(a, b) = ~min(~a, ~b).  Those of a chain's results cancel each other; that of an
  * element is here, lest the front end makes it one of a narrow type.  A negation is written as a
- * complement, too, for chains of ?:.  Part "pairs" has extremes of what memory has, which nothing
+ * complement, too, for chains of ?:.  Part "pairs" has extremes of arguments, which nothing
  * negates, without complements. */
 #define TC_VERSION (__CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__)
 #if !defined(TC_BY_COMPLEMENTS) && defined(__CUDA_ARCH__)

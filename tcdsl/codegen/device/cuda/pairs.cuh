@@ -45,7 +45,7 @@ TC_VFOLD_SOME(min, f16, 0x7c00)
 TC_VFOLD_SOME(max, bf16, 0xff80)
 TC_VFOLD_SOME(min, bf16, 0x7f80)
 
-/* Extremes of integers that memory has: what tc_max and tc_min guard against (part "core") cannot
+/* Extremes of arguments' integers: what tc_max and tc_min guard against (part "core") cannot
  * be in them, and costs half of the instructions for narrow ones. */
 #define TC_LOADED(t, T)                                                                            \
   TC_FN T tc_min_loaded_##t(T a, T b) { return b < a ? b : a; }                                    \
