@@ -48,7 +48,8 @@ def measured() -> Iterator[Measured]:
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
         if len(cells) > 5 and "=" in cells[2]:
             number, unit = cells[4].split()
-            yield Measured(cells[0], cells[1], cells[2], float(number) * IN_US[unit])
+            dtype = cells[1].split()[0]  # what may follow names the run that a line is of
+            yield Measured(cells[0], dtype, cells[2], float(number) * IN_US[unit])
 
 
 def predicted_us(row: Measured) -> float:
