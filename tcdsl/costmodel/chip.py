@@ -94,7 +94,8 @@ class Chip:
     blocks_per_multiprocessor: int
     blocks_per_cluster: int  # that any kernel may ask for; 1 where there are no clusters
     most_blocks_per_cluster: int  # that a kernel may be allowed to ask for
-    cluster_share: float  # of the multiprocessors that clusters of this size reach
+    largest_clusters: int  # of so many blocks that run at once, if each takes a multiprocessor
+    cluster_share: float  # of the multiprocessors that other clusters reach
     grid_x_blocks: int
     grid_y_blocks: int
     grid_z_blocks: int

@@ -35,6 +35,9 @@ TWO_LEVEL_VALUES = 1 << 12  # of a row: shorter ones are not worth two levels of
 TERM_VALUES = 1024  # of a row whose terms are computed once: shorter ones share threads, or a block
 KEPT_VALUES = 40  # of a row that a thread keeps, of all arrays together, ...
 KEPT_VALUES_OF_ONE = 64  # ... and of a single one: with 1024 threads all registers but a few
+# Of the time of rows in clusters, that chunks and the rest are to take at most.  (64, 2^20) in
+# bfloat16 takes 110 us in chunks (H200; 99 predicted), 129 in clusters of 16.
+CHUNKS_SHARE = 0.9
 CHUNK_KEPT_BYTES = 256  # of a thread: more would leave one block to a multiprocessor
 FEW_ROWS = 16  # a multiprocessor
 LONE_ROWS = 1  # a multiprocessor: nothing hides the latency of a thread's second vector
@@ -118,6 +121,9 @@ RANGE_ITERATIONS = 4  # between bounds that are loaded, whose loads start togeth
 
 # Registers of a thread, as NVRTC 13 has for 860 candidates of row, column and pointwise kernels.
 REGISTERS_BESIDE_KEPT = 16  # beside values of rows or columns that it keeps, ...
+# ... but of 64 registers, all that 1024 threads may have, NVRTC fills 52 with the values of a row
+# (softmax, rmsnorm, losses) before it stores any; of a layernorm 3 of 52.
+FEWEST_BESIDE_KEPT = 12
 REGISTERS_OF_RESULT = 2  # ... and of each of the sums of neighbours that it has then
 REGISTERS_OF_STREAM = 32  # where it keeps nothing, and at least
 REGISTERS_OF_ARRAY = 3  # where a thread loads vectors: of each array, beside those 16, ...

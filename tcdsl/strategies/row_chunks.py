@@ -6,12 +6,15 @@
 
 As written the sum waits for the largest of all of a row, which is then read again
 (rewrites/scop/rescaling.py).  A row that a block can hold stays whole: it is read once as it is.
-So does a row that a cluster of blocks holds and writes as well (templates/row_cluster), and a row
-of a temporary that the kernel of the maximum computes: storing it for another kernel would be a
-pass of its own.
+So does a row of a temporary that the kernel of the maximum computes: storing it for another kernel
+would be a pass of its own.  Where a cluster of blocks holds a row, and writes it as well
+(templates/row_cluster), chunks are a pass more::
+
+    whole      the cluster's kernel                     x is read once      few clusters at once
+    chunks     those above, and the rest of the row     x is read twice     all multiprocessors
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
@@ -27,6 +30,7 @@ from tcdsl.schedule.fusion import Group
 from tcdsl.strategies.block_sizes import MAX_ROW_THREADS
 from tcdsl.strategies.catalogue import choices
 from tcdsl.strategies.chunked_rows import ChunkedRows
+from tcdsl.strategies.estimated import seconds_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.templates import row_cluster
 
@@ -47,10 +51,11 @@ def in_chunks(
     found, before = [], scop  # of which the groups and shapes are
     for sums in exponential_sums(before):
         group = next(group for group in groups if sums.peak in group.members)
-        if _stays_whole(before, sums, group, shapes, gpu):
+        problem = Problem(before, group, shapes, gpu)
+        if _stays_whole(problem, sums):
             continue
         cut = _best_cut(before, sums, shapes[sums.peak], gpu)
-        if cut is None or cut.seconds >= _seconds_as_written(before, sums, group, shapes, gpu):
+        if cut is None or cut.seconds >= _most_seconds(problem, sums):
             continue
         done = rescaled(scop, sums, cut.length)
         scop = done.scop
@@ -58,28 +63,62 @@ def in_chunks(
     return scop, tuple(found)
 
 
-def _stays_whole(
-    scop: Scop, sums: ExponentialSums, group: Group, shapes: Mapping[str, Shape], gpu: Chip
-) -> bool:
-    """Return whether a row is short, or a column, or a block holds or computes one.
-
-    Or a cluster of blocks holds it, and writes it as well: that is one pass less.
-    """
-    shape = shapes[sums.peak]
+def _stays_whole(problem: Problem, sums: ExponentialSums) -> bool:
+    """Return whether a row is short, or a column, or a block holds or computes one."""
+    shape = problem.shapes[sums.peak]
     row = len(shape.extents) - 1
     is_row = shape.order[-1] == row and any(strides[row] == 1 for strides in shape.strides)
     if not is_row or shape.extents[row] < MIN_ROW:
         return True
-    sources = {read.array for read in shape.statement.reads}
-    if any(w.array in sources for name in group.members for w in shapes[name].statement.writes):
+    sources = _sources(problem, sums)
+    writes = (w.array for n in problem.group.members for w in problem.shapes[n].statement.writes)
+    if not sources.isdisjoint(writes):
         return True
-    if not set(sums.members) <= set(group.members):
-        return False
-    problem = Problem(scop, group, shapes, gpu)
-    clusters = row_cluster.cluster_rows(problem)
-    if clusters is not None and not clusters.rows.is_written:
+    if not _are_together(problem, sums) or _is_read_by_cluster(problem):
         return False  # who only reads waits better in registers, and for nobody
-    return bool(sources & set(next(choices(problem)).schedule(problem).resident))
+    schedule = next(choices(problem)).schedule(problem)
+    return not schedule.is_staged and not sources.isdisjoint(schedule.resident)
+
+
+def _sources(problem: Problem, sums: ExponentialSums) -> set[str]:
+    return {read.array for read in problem.shapes[sums.peak].statement.reads}
+
+
+def _are_together(problem: Problem, sums: ExponentialSums) -> bool:
+    return set(sums.members) <= set(problem.group.members)
+
+
+def _is_read_by_cluster(problem: Problem) -> bool:
+    """Return whether a cluster could hold the rows, which are not written."""
+    clusters = row_cluster.cluster_rows(problem)
+    return clusters is not None and not clusters.rows.is_written
+
+
+def _most_seconds(problem: Problem, sums: ExponentialSums) -> float:
+    """Return the time that chunks must take less than, to be faster than what there is.
+
+    Where a cluster holds a row, what the rest of its kernel takes by itself is left for them.
+    """
+    if not _are_together(problem, sums) or _is_read_by_cluster(problem):
+        return _seconds_as_written(problem, sums)
+    choice = next(choices(problem))
+    schedule = choice.schedule(problem)
+    if not schedule.is_staged or _sources(problem, sums).isdisjoint(schedule.resident):
+        return _seconds_as_written(problem, sums)
+    rest = [name for name in problem.group.members if name not in sums.members]
+    return gpu_thresholds.CHUNKS_SHARE * seconds_of(problem, schedule) - _seconds_apart(problem, rest)
+
+
+def _seconds_apart(problem: Problem, names: Collection[str]) -> float:
+    """Return the time of a kernel of the statements *names*, which moves all of its arrays once."""
+    accesses = (
+        access
+        for name in names
+        for access in (*problem.scop.by_name[name].reads, *problem.scop.by_name[name].writes)
+    )
+    arrays = [problem.scop.arrays[array] for array in {access.array for access in accesses}]
+    moved = sum(array.size_bytes() or 0 for array in arrays)
+    return problem.gpu.programmatic_launch_s + moved / problem.gpu.dram_copy_bytes_per_s
 
 
 def _best_cut(scop: Scop, sums: ExponentialSums, shape: Shape, gpu: Chip) -> Cut | None:
@@ -119,19 +158,17 @@ def _value_bytes(scop: Scop, sums: ExponentialSums, shape: Shape) -> int:
     return sum(scop.arrays[name].dtype.size_bytes for name in _moving(shape, *values))
 
 
-def _seconds_as_written(
-    scop: Scop, sums: ExponentialSums, group: Group, shapes: Mapping[str, Shape], gpu: Chip
-) -> float:
+def _seconds_as_written(problem: Problem, sums: ExponentialSums) -> float:
     """Return the estimated time of a pass over the rows for each of the statements."""
-    shape = shapes[sums.peak]
-    is_together = set(sums.members) <= set(group.members)
+    shape, arrays = problem.shapes[sums.peak], problem.scop.arrays
     values = [shape.statement.value, *(total.value for total in sums.totals)]
     seconds = 0.0
     for value in values:
-        read = sum(scop.arrays[name].dtype.size_bytes for name in _moving(shape, value))
+        read = sum(arrays[name].dtype.size_bytes for name in _moving(shape, value))
         along = max(1, VECTOR_BYTES // max(read, 1))
         steps = -(-shape.extents[-1] // along)
         whole = Reduction(prod(shape.extents[:-1]), 1, steps, 1, along * read)
         lanes = [MAX_ROW_THREADS >> n for n in range(6)]
-        seconds += best_split(gpu, whole, lanes, may_chunk=not is_together).seconds
+        may_chunk = not _are_together(problem, sums)
+        seconds += best_split(problem.gpu, whole, lanes, may_chunk=may_chunk).seconds
     return seconds

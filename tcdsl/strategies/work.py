@@ -201,7 +201,7 @@ def _spilled_bytes(problem: Problem, schedule: Schedule, registers: int, kept: f
 
     In each row of a block with several, whose sums of columns are registers, too.
     """
-    room = REGISTER_BYTES * (registers - OTHER_REGISTERS)
+    room = REGISTER_BYTES * (registers - gpu_thresholds.FEWEST_BESIDE_KEPT)
     if not schedule.persistent:
         return 2 * max(0.0, kept - room)
     sums = REGISTER_BYTES * _neighbours(problem, schedule)

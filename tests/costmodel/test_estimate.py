@@ -190,6 +190,14 @@ def test_blocks_start_one_after_another() -> None:
     assert (of_clusters.limiter, of_clusters.term("starts")) == ("starts", pytest.approx(400e-6))
 
 
+def test_few_of_the_largest_clusters_run_at_once() -> None:
+    chip = replace(ROUND, multiprocessors=100, largest_clusters=2, cluster_share=1)
+    work = Work(blocks=320, threads=32, cluster=16, read_bytes=1)
+    assert usable(replace(work, cluster=8), chip) == chip.multiprocessors
+    assert usable(work, chip) == 32
+    assert usable(work, replace(chip, largest_clusters=10**6)) == chip.multiprocessors
+
+
 def test_pairs_that_run_at_once_leave_no_multiprocessor_over() -> None:
     chip = replace(ROUND, cluster_share=0.5)
     work = Work(blocks=chip.multiprocessors, threads=32, cluster=2, read_bytes=1)

@@ -248,6 +248,19 @@ def test_long_rows_are_cut(name: str, cuda_unit: MakeUnit) -> None:
     assert ("tc_vload<" in unit.source.text) == ("odd" not in name)
 
 
+@pytest.mark.parametrize(
+    ("rows", "clusters", "is_whole"), [(64, 7, False), (64, 64, True), (7, 7, True)]
+)
+def test_rows_that_few_clusters_hold_are_cut(
+    rows: int, clusters: int, is_whole: bool, cuda_unit: MakeUnit
+) -> None:
+    """Sixteen blocks hold a row of 2 MB: seven at once for 64 rows are ten turns of 112 blocks."""
+    gpu = replace(load_chip("h200"), largest_clusters=clusters)
+    unit = cuda_unit(*LONG["halves"][:1], (rows, 1 << 20), gpu=gpu)
+    assert is_cut(unit) is not is_whole
+    assert is_whole == any(launch.cluster == 16 for launch in unit.source.launches)
+
+
 WHOLE: Programs = {
     "a block holds it": (SOFTMAX, [(4096, 65536)]),
     "a block holds it, vocabulary": (CROSS_ENTROPY, [(4096, 50257), (4096,)]),
