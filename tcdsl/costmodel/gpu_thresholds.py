@@ -114,6 +114,7 @@ UNROLLED_BYTES = 128  # of a thread, in registers, on their way
 # 1024 threads: 50 registers by turns, one block a multiprocessor, 32.9 us; 29 registers and 27.8 us
 # in a loop.  In bfloat16, 512 threads: 24.0 by turns and 25.4 (H200).
 THREADS_WITH_SEVERAL_TURNS = 512
+FOLDED_ROW_BYTES = 64  # of a row of partial sums that a block loads: so many blocks load them
 SUMMED_ITERATIONS = 64  # of a loop, that are worth blocks of their sum
 RANGE_ITERATIONS = 4  # between bounds that are loaded, whose loads start together
 

@@ -10,7 +10,8 @@ the registers for that allow, and all blocks of the kernel are on the chip at on
     kernel   a block's rows x row + the columns' partial sums, stored and loaded again + a launch
 
 A row that no block keeps is shared by the blocks of a cluster, each with its part of the columns;
-the row's own sums are folded over the cluster.
+the row's own sums are folded over the cluster.  Of rows that a part of a warp has, a block takes
+several at once, folds them in the warp, and the sums of columns over these rows at its end.
 
 More blocks hide more of each other's waiting, and leave more partial sums.  Measured on an H200:
 layernorm's backward of (16384, 4096) takes 267 us with one block of 1024 threads on a
@@ -23,16 +24,18 @@ from dataclasses import replace
 from math import ceil
 
 from tcdsl.costmodel.chip import WARP, Chip
+from tcdsl.costmodel.gpu_thresholds import FOLDED_ROW_BYTES
 from tcdsl.costmodel.rates import read_rate
 from tcdsl.costmodel.registers import REGISTER_BYTES, blocks_at_once, registers_of
 from tcdsl.records import dataclass
 
 FOLD_CYCLES = 320  # of a row's sum, in a block that has nothing else to do
+WARP_FOLD_CYCLES = 150  # of one that a warp or less of it has: no barrier
 IN_TURNS = 0.5  # of a cluster's barrier, for a fold in turns: its slots count what is put there
-FOLD_BYTES = 64  # of a row of partial sums that a block loads: so many blocks load them
 LEAST_ROWS = 4  # of a block: its sums must be worth storing
 ELEMENT_CYCLES = 0.16  # of a multiprocessor, to compute with an element of a row
 MOST_REPEAT = 4  # vectors of a thread
+SHORT_BLOCKS = (128, 256, 512)  # threads of a block that has several rows at once
 MOST_VALUES = 16  # of a row in a thread
 ENOUGH_THREADS = 256  # of a block, where another number is as good
 OWN_REGISTERS = 30  # of a thread, for addresses and what is computed with
@@ -61,7 +64,10 @@ class RowsAndColumns:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A way to share it: *threads* of each block of a *cluster* have *repeat* vectors of a row."""
+    """A way to share it: *threads* of each block of a *cluster* have *repeat* vectors of a row.
+
+    A block has *rows* rows at once.
+    """
 
     threads: int
     repeat: int
@@ -70,6 +76,7 @@ class Share:
     resident_blocks: int  # blocks that a multiprocessor holds at once
     seconds: float
     cluster: int = 1
+    rows: int = 1
 
 
 def best_share(gpu: Chip, problem: RowsAndColumns) -> Share | None:
@@ -77,7 +84,7 @@ def best_share(gpu: Chip, problem: RowsAndColumns) -> Share | None:
     near = ENOUGH_THREADS
     return min(
         shares(gpu, problem),
-        key=lambda s: (s.seconds, s.blocks, abs(s.threads - near), s.threads),
+        key=lambda s: (s.seconds, s.blocks, abs(s.threads * s.rows - near), s.threads),
         default=None,
     )
 
@@ -97,23 +104,27 @@ def shares(gpu: Chip, problem: RowsAndColumns) -> Iterator[Share]:
     """Yield the ways that fit the registers of blocks: of one, else of so few in a cluster."""
     cluster, is_kept = 1, False
     while cluster <= gpu.blocks_per_cluster and not is_kept:
-        for threads, repeat in _threads(gpu, problem, cluster):
-            most = _most_resident_blocks(gpu, problem, threads, repeat)
+        for threads, repeat, rows in _threads(gpu, problem, cluster):
+            most = _most_resident_blocks(gpu, problem, threads * rows, repeat)
             is_kept = is_kept or most > 0
             for resident in range(1, most + 1):
-                share = _share(gpu, problem, Share(threads, repeat, 0, 0, resident, 0.0, cluster))
+                wanted = Share(threads, repeat, 0, 0, resident, 0.0, cluster, rows)
+                share = _share(gpu, problem, wanted)
                 if share is not None:
                     yield share
         cluster *= 2
 
 
-def _threads(gpu: Chip, problem: RowsAndColumns, cluster: int) -> Iterator[tuple[int, int]]:
-    """Yield numbers of threads of a block of *cluster*, and of the vectors that each of them has.
+def _threads(gpu: Chip, problem: RowsAndColumns, cluster: int) -> Iterator[tuple[int, int, int]]:
+    """Yield threads of a row in a block of *cluster*, vectors of each of them, and rows at once.
 
     Of a cluster every block has some.
     """
     seen: set[int] = set()
     for repeat in range(1, MOST_REPEAT + 1):
+        if cluster == 1 and (threads := _of_short(problem, repeat)):
+            turns = ceil(problem.groups / threads)
+            yield from ((threads, turns, size // threads) for size in SHORT_BLOCKS)
         threads = ceil(problem.groups / cluster / repeat / WARP) * WARP
         is_long = repeat > 1 and repeat * problem.vector > MOST_VALUES
         if threads in seen or is_long or threads > gpu.threads_per_block:
@@ -121,7 +132,16 @@ def _threads(gpu: Chip, problem: RowsAndColumns, cluster: int) -> Iterator[tuple
         seen.add(threads)
         turns = ceil(problem.groups / cluster / threads)
         if cluster == 1 or problem.groups > turns * threads * (cluster - 1):
-            yield threads, turns
+            yield threads, turns, 1
+
+
+def _of_short(problem: RowsAndColumns, repeat: int) -> int:
+    """Return the threads of a row that half a warp has at most, 0 for longer ones.
+
+    Blocks share one axis of the rows alone, and a row has powers of two, which warps divide.
+    """
+    threads: int = 1 << (ceil(problem.groups / repeat) - 1).bit_length()
+    return threads if threads <= WARP // 2 and problem.rows == problem.pieces else 0
 
 
 def _most_resident_blocks(gpu: Chip, problem: RowsAndColumns, threads: int, repeat: int) -> int:
@@ -141,20 +161,23 @@ def _share(gpu: Chip, problem: RowsAndColumns, wanted: Share) -> Share | None:
     """Return *wanted* with the rows of its blocks and its time, None if there are too few rows."""
     p, cluster, resident = problem, wanted.cluster, wanted.resident_blocks
     at_once = resident * gpu.multiprocessors // cluster
-    per_block = ceil(p.pieces / max(1, at_once // p.tiles))
+    per_block = ceil(ceil(p.pieces / max(1, at_once // p.tiles)) / wanted.rows) * wanted.rows
     blocks = ceil(p.pieces / per_block)
     rows = ceil(p.rows * per_block / p.pieces)
-    if blocks < 2 or per_block < 2 or rows < LEAST_ROWS:
+    turns = rows / wanted.rows
+    if blocks < 2 or per_block < 2 or turns < LEAST_ROWS:
         return None
-    own_bytes, own_values = p.row_bytes / cluster, p.groups * p.vector / cluster
+    share = wanted.rows / cluster  # of a row, in each turn of a block
+    own_bytes, own_values = p.row_bytes * share, p.groups * p.vector * share
     own_rate = read_rate(gpu) / gpu.multiprocessors
     neighbours = min(resident, ceil(p.tiles * blocks * cluster / gpu.multiprocessors))
     together = neighbours * own_bytes / own_rate
-    fold_s = FOLD_CYCLES / gpu.clock_hz + (IN_TURNS * gpu.cluster_barrier_s if cluster > 1 else 0.0)
+    cycles = WARP_FOLD_CYCLES if wanted.rows > 1 else FOLD_CYCLES
+    fold_s = cycles / gpu.clock_hz + (IN_TURNS * gpu.cluster_barrier_s if cluster > 1 else 0.0)
     alone = gpu.dram_latency_s + own_bytes / gpu.multiprocessor_bytes_per_s
     alone += p.folds * fold_s + own_values * element_s(gpu)
     waves = ceil(p.tiles * blocks / at_once)
-    seconds = waves * rows * max(alone, together) + _sums_seconds(gpu, p, blocks) + gpu.launch_s
+    seconds = waves * turns * max(alone, together) + _sums_seconds(gpu, p, blocks) + gpu.launch_s
     return replace(wanted, per_block=per_block, blocks=blocks, seconds=seconds)
 
 
@@ -162,6 +185,6 @@ def _sums_seconds(gpu: Chip, problem: RowsAndColumns, blocks: int) -> float:
     """Return how long it takes to store the partial sums of *blocks*, and to load them again."""
     row_bytes = problem.groups * problem.vector * problem.sums_bytes
     total = problem.tiles * blocks * row_bytes
-    loading = max(1, min(gpu.multiprocessors, problem.tiles * ceil(row_bytes / FOLD_BYTES)))
+    loading = max(1, min(gpu.multiprocessors, problem.tiles * ceil(row_bytes / FOLDED_ROW_BYTES)))
     rate = min(gpu.l2_bytes_per_s, loading * gpu.multiprocessor_bytes_per_s)
     return total / gpu.l2_bytes_per_s + total / rate

@@ -10,7 +10,7 @@ from tcdsl.costmodel.gpu_thresholds import SERIAL_VECTORS
 from tcdsl.costmodel.library_products import estimated
 from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.strategies.catalogue import fastest
-from tcdsl.strategies.estimated import seconds_of
+from tcdsl.strategies.estimated import fold_seconds, seconds_of
 from tcdsl.strategies.library_kernels import computed_by, library_of
 from tcdsl.strategies.problem import Problem, nameless_analysis
 from tcdsl.strategies.schedule import Schedule
@@ -28,7 +28,7 @@ def predicted_seconds(problem: Problem) -> float:
     schedule = choice.schedule(problem)
     kernel = seconds_of(problem, schedule)
     longest = max(_alone_seconds(problem, schedule, name) for name in members)
-    return max(kernel, longest) + _after_seconds(problem, schedule)
+    return max(kernel, longest) + fold_seconds(problem, schedule)
 
 
 def _of_library(problem: Problem) -> float:
@@ -55,22 +55,3 @@ def _alone_seconds(problem: Problem, schedule: Schedule, name: str) -> float:
     chunks = prod(p.extent for p in schedule.partials.get(name, ()) if not p.is_lane)
     steps = problem.rest_of(name) / (lanes * chunks * SERIAL_VECTORS)
     return ceil(steps) * problem.gpu.dram_latency_s
-
-
-def _after_seconds(problem: Problem, schedule: Schedule) -> float:
-    """Return how long the kernel takes that adds up what blocks have summed, 0 if they do."""
-    if schedule.layout is not None:
-        return 0.0
-    partial_bytes = 0.0
-    for name, partials in schedule.partials.items():
-        chunks = prod(p.extent for p in partials if not p.is_lane)
-        if chunks > 1:
-            shape = problem.shapes[name]
-            array = problem.scop.arrays[shape.statement.write.array]
-            counts = zip(shape.extents, shape.strides[0], strict=True)
-            elements = prod(extent for extent, stride in counts if stride)
-            partial_bytes += chunks * array.dtype.size_bytes * elements
-    if not partial_bytes:
-        return 0.0
-    gpu = problem.gpu
-    return gpu.programmatic_launch_s + gpu.dram_latency_s + partial_bytes / gpu.l2_bytes_per_s

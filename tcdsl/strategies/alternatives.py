@@ -13,7 +13,7 @@ from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.gpu_thresholds import BUSY_SECONDS, BUSY_THREADS
 from tcdsl.costmodel.occupancy import threads_at_once
 from tcdsl.costmodel.work import Work
-from tcdsl.strategies.estimated import seconds_of
+from tcdsl.strategies.estimated import fold_seconds, seconds_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.template import Template
@@ -41,19 +41,21 @@ def least_of(
 
     The one with the least lower bound comes first: it rules out most of the others.  Of those that
     take about as long, and not briefly, one that keeps a multiprocessor busy is preferred to the
-    first: of fewer threads the estimate believes too readily that they hide latencies.
+    first: of fewer threads the estimate believes too readily that they hide latencies.  What a
+    kernel after it takes, which adds up what its blocks have summed, is a part of each.
 
     :arg alike: what times may differ by, and are the same.
     :arg most: seconds; None is returned if bounds rule out all that take less.
     """
     works = [least_work_of(problem, schedule) for schedule in schedules]
-    bounds = [estimate(work, problem.gpu).seconds for work in works]
+    after = [fold_seconds(problem, schedule) for schedule in schedules]
+    bounds = [estimate(w, problem.gpu).seconds + s for w, s in zip(works, after, strict=True)]
     least, found = most, dict[int, float]()
     for number in sorted(range(len(schedules)), key=lambda n: bounds[n]):
         if bounds[number] > alike * least:
             break
         whole = with_accesses(problem, schedules[number], works[number])
-        found[number] = estimate(whole, problem.gpu).seconds
+        found[number] = estimate(whole, problem.gpu).seconds + after[number]
         least = min(least, found[number])
     near = [number for number, seconds in found.items() if seconds <= alike * least]
     if not near:

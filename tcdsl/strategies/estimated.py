@@ -1,5 +1,14 @@
-"""How long a schedule takes, on the machine of its problem: what it costs, and the estimate."""
+"""How long a schedule takes, on the machine of its problem: what it costs, and the estimate.
 
+Blocks that sum parts of results without tickets leave these to a kernel of their own, which loads
+a row of them at once in each of its blocks::
+
+    t = launch + latency + bytes / min(rate of the second-level cache, blocks x that of one)
+"""
+
+from math import ceil, prod
+
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import Estimate, estimate
 from tcdsl.costmodel.work import AnyWork
@@ -19,3 +28,24 @@ def estimated(problem: Problem, schedule: Schedule) -> tuple[AnyWork, Estimate]:
 def seconds_of(problem: Problem, schedule: Schedule) -> float:
     """Return the estimated time of *schedule*."""
     return estimated(problem, schedule)[1].seconds
+
+
+def fold_seconds(problem: Problem, schedule: Schedule) -> float:
+    """Return how long the kernel takes that adds up what blocks have summed, 0 if they do."""
+    if schedule.layout is not None or not isinstance(problem.machine, Chip):
+        return 0.0
+    moved = most = 0
+    for name, partials in schedule.partials.items():
+        chunks = prod(p.extent for p in partials if not p.is_lane)
+        if chunks > 1:
+            shape = problem.shapes[name]
+            array = problem.scop.arrays[shape.statement.write.array]
+            counts = zip(shape.extents, shape.strides[0], strict=True)
+            own = array.dtype.size_bytes * prod(extent for extent, stride in counts if stride)
+            moved, most = moved + chunks * own, max(most, own)
+    if not moved:
+        return 0.0
+    gpu = problem.gpu
+    loading = min(gpu.multiprocessors, ceil(most / gpu_thresholds.FOLDED_ROW_BYTES))
+    rate = min(gpu.l2_bytes_per_s, loading * gpu.multiprocessor_bytes_per_s)
+    return gpu.programmatic_launch_s + gpu.dram_latency_s + moved / rate

@@ -19,7 +19,7 @@ from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.locality import Shape
 from tcdsl.poly.data_ranges import data_ranges_of
-from tcdsl.poly.loop_tree import RANK, Coordinate, LoopKind
+from tcdsl.poly.loop_tree import RANK, Coordinate, LoopKind, Y
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Kind, Statement
 from tcdsl.records import dataclass
@@ -40,12 +40,15 @@ class Chunk(NamedTuple):
 
         i = 0 .. 15, 4 blocks     0 0 0 0 1 1 1 1 2 2 2 2 3 3 3 3
         dealt in runs of two      0 0 1 1 2 2 3 3 0 0 1 1 2 2 3 3
+
+    With several *threads* along y, neighbours of a chunk are these threads', turn after turn.
     """
 
     axis: Axis
     size: int
     is_dealt: bool = False
     run: int = 0  # 0: as many values as make DEALT runs
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +92,7 @@ class Lowering:
         for name in self.group.members:
             is_update = self.shapes[name].statement.kind is Kind.UPDATE
             if is_update and (found := self.partials(name)) is not None:
-                partials[name] = found
-                threads[name] = self.lanes[name].widths if any(p.is_lane for p in found) else ()
+                partials[name], threads[name] = found, self._widths(name)
         shared = [_thread_loop(tile) for tile in self.tiles if tile.thread_axis >= 0]
         return Schedule(
             self.group.members, (*self.block_loops(), *shared),
@@ -164,6 +166,8 @@ class Lowering:
                 mine = lane_pieces(lane, low, extent, size, shape.roles[dim])
                 threads += [piece for piece in mine if piece.kind is LoopKind.THREAD]
                 last += [piece for piece in mine if piece.kind is not LoopKind.THREAD]
+            elif size and self.chunk_threads > 1:
+                serial += self._chunk_pieces(dim, shape.roles[dim])
             else:
                 serial.append(Piece(
                     Coordinate(dim, low if size else 0, 1, size), extent, shape.roles[dim],
@@ -187,9 +191,11 @@ class Lowering:
         if self.chunk is not None and shape.roles[self.chunk.axis[name]] is Role.REDUCED:
             axis = self.chunk.axis
             index = statement.indices[axis[name]]
-            lower, mod = self._chunked[0], self._dealt_to(axis)
+            lower, mod, width = self._chunked[0], self._dealt_to(axis), self.chunk_threads
             partials.append(Partial(index, lower, self.run, mod, self._chunks(), False))
-        if lane is not None and shape.roles[lane.dim] is Role.REDUCED:
+            if width > 1:
+                partials.append(Partial(index, lower, 1, width, width, True))
+        if lane is not None and self._folds(name):
             low, _ = self._start(name, lane.dim)
             width = lane.threads
             index = statement.indices[lane.dim]
@@ -200,6 +206,36 @@ class Lowering:
         if not partials and why_not_rfactored(statement):
             return None
         return tuple(partials)
+
+    def _widths(self, name: str) -> tuple[tuple[int, int], ...]:
+        """Return the axes and numbers of the threads that are lanes of *name*'s partial sums."""
+        shape, lane = self.shapes[name], self.lanes.get(name)
+        found: tuple[tuple[int, int], ...] = ()
+        if self.chunk_threads > 1 and self.chunk is not None:
+            is_reduced = shape.roles[self.chunk.axis[name]] is Role.REDUCED
+            found = ((Y, self.chunk_threads),) if is_reduced else ()
+        return (*found, *lane.widths) if lane is not None and self._folds(name) else found
+
+    def _folds(self, name: str) -> bool:
+        """Return whether threads share a reduced axis of *name* alone."""
+        lane = self.lanes.get(name)
+        return lane is not None and self.shapes[name].roles[lane.dim] is Role.REDUCED
+
+    def _chunk_pieces(self, dim: int, role: Role) -> tuple[Piece, Piece]:
+        """Return the loops over the turns of a chunk, and over threads that have neighbours."""
+        low, width = self._chunked[0], self.chunk_threads
+        assert self.run % width == 0, "threads with parts of two chunks"
+        turns = Coordinate(dim, low, width, self.run // width)
+        threads = Coordinate(dim, low, 1, width)
+        return (
+            Piece(turns, self.run // width, role, LoopKind.SERIAL),
+            Piece(threads, width, role, LoopKind.THREAD, Y, width),
+        )
+
+    @cached_property
+    def chunk_threads(self) -> int:
+        """The threads along y that share a chunk."""
+        return 1 if self.chunk is None else self.chunk.threads
 
     def _chunks(self) -> int:
         """Return how many chunks there are."""
@@ -218,10 +254,9 @@ class Lowering:
         Threads have whole parts of them, as of a chunk (shared_sums._whole).
         """
         assert self.chunk is not None
-        axis, size, is_dealt, run = self.chunk
+        axis, size, is_dealt, run, unit = self.chunk
         if run or not is_dealt:
             return run or size
-        unit = 1
         for name, lane in self.lanes.items():
             if axis.get(name) == lane.dim:
                 is_reduced = self.shapes[name].roles[lane.dim] is Role.REDUCED

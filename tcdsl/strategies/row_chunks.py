@@ -106,7 +106,9 @@ def _most_seconds(problem: Problem, sums: ExponentialSums) -> float:
     if not schedule.is_staged or _sources(problem, sums).isdisjoint(schedule.resident):
         return _seconds_as_written(problem, sums)
     rest = [name for name in problem.group.members if name not in sums.members]
-    return gpu_thresholds.CHUNKS_SHARE * seconds_of(problem, schedule) - _seconds_apart(problem, rest)
+    return gpu_thresholds.CHUNKS_SHARE * seconds_of(problem, schedule) - _seconds_apart(
+        problem, rest
+    )
 
 
 def _seconds_apart(problem: Problem, names: Collection[str]) -> float:

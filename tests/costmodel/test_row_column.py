@@ -25,9 +25,25 @@ def test_one_block_leaves_a_multiprocessor_waiting() -> None:
 
 def test_short_rows_have_more_blocks_of_fewer_threads() -> None:
     long = best_share(load_chip("h200"), LONG)
-    short = best_share(load_chip("h200"), replace(LONG, groups=64, row_bytes=3 * 256 * 4))
+    short = best_share(load_chip("h200"), replace(LONG, groups=128, row_bytes=3 * 512 * 4))
     assert long is not None and short is not None
     assert short.threads < long.threads and short.resident_blocks > long.resident_blocks
+
+
+def test_rows_of_half_a_warp_are_several_at_once() -> None:
+    chip = load_chip("h200")
+    short = replace(LONG, rows=1 << 16, pieces=1 << 16, groups=13, row_bytes=3 * 52 * 4)
+    found = list(shares(chip, short))
+    assert {share.rows * share.threads for share in found if share.rows > 1} == {128, 256, 512}
+    for share in found:
+        assert share.per_block % share.rows == 0, "whole turns"
+        assert share.threads * share.repeat >= 13
+        assert share.threads & (share.threads - 1) == 0 or share.rows == 1, "warps have whole rows"
+    assert any(share.rows == 1 for share in found), "where there are few rows"
+    best = best_share(chip, short)
+    assert best is not None and best.rows > 1
+    of_two_axes = replace(short, pieces=1 << 8)
+    assert {share.rows for share in shares(chip, of_two_axes)} == {1}, "blocks share one axis"
 
 
 def test_rows_that_no_block_keeps_are_shared_by_the_least_cluster_that_does() -> None:

@@ -21,6 +21,7 @@ from math import prod
 
 from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.costmodel.row_column import RowsAndColumns, Share, best_share, shares
+from tcdsl.poly.loop_tree import LoopKind
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Storage
 from tcdsl.records import dataclass
@@ -47,6 +48,7 @@ class RowColumnConfig:
     resident_blocks: int  # of a multiprocessor
     vector: int = 1  # elements of a vector
     cluster: int = 1  # blocks that share a row
+    rows: int = 1  # of a block at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def space(problem: Problem) -> Iterator[RowColumnConfig]:
     for share in dict.fromkeys((best, *others[:MOST_CONFIGS])):
         yield RowColumnConfig(
             share.threads, share.repeat, share.per_block, share.resident_blocks, found.vector,
-            share.cluster
+            share.cluster, share.rows
         )  # fmt: skip
 
 
@@ -94,12 +96,14 @@ def schedule(problem: Problem, config: RowColumnConfig) -> Schedule:
     kept = f"rows of {', '.join(resident)} and " if resident else ""
     blocks = -(-problem.extent(found.mixed[0]) // config.per_block)
     sharing = "blocks" if config.cluster == 1 else f"clusters of {config.cluster} blocks"
+    at_once = f", {config.rows} rows at once" if config.rows > 1 else ""
     why = (
         f"rows and columns: {blocks} {sharing} over chunks of {config.per_block} of"
-        f" {problem.name_of(found.mixed[0])}, {config.threads} threads a row;"
+        f" {problem.name_of(found.mixed[0])}, {config.threads} threads a row{at_once};"
         f" {kept}the sums of columns in registers"
     )
-    chunk = Chunk(found.mixed[0], config.per_block, problem.is_open(found.mixed[0]))
+    is_dealt = problem.is_open(found.mixed[0])
+    chunk = Chunk(found.mixed[0], config.per_block, is_dealt, threads=config.rows)
     schedule = assembled(problem, problem.unit_tiles, lanes, chunk, (why,))
     remaining = {
         name: _outside([axis[name] for axis in found.mixed], pieces)
@@ -107,7 +111,11 @@ def schedule(problem: Problem, config: RowColumnConfig) -> Schedule:
     }
     # Where the first axis is dealt to blocks it has a loop over what each takes at once, too.
     shared = {axis[problem.lead] for axis in found.mixed}
-    turns = tuple(p for p in remaining[problem.lead] if p.coordinate.position in shared)
+    turns = tuple(
+        p
+        for p in remaining[problem.lead]
+        if p.coordinate.position in shared and p.kind is not LoopKind.THREAD
+    )
     ahead = bytes_ahead(problem.gpu) if turns else 0
     code = replace(DEFAULT_CODE, prefetch_bytes=ahead, resident_blocks=config.resident_blocks)
     return replace(
@@ -220,9 +228,13 @@ def _column_bytes(problem: Problem, name: str, dim: int) -> int:
 
 
 def _outside(dims: Sequence[int], pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """Return *pieces* with those of *dims* before all others, in the order of these."""
-    first = [p for dim in dims for p in pieces if p.coordinate.position == dim]
-    return (*first, *(p for p in pieces if p.coordinate.position not in dims))
+    """Return *pieces* with the turns of *dims* before all others, in their order; then threads."""
+    own = [p for dim in dims for p in pieces if p.coordinate.position == dim]
+    return (
+        *(p for p in own if p.kind is not LoopKind.THREAD),
+        *(p for p in own if p.kind is LoopKind.THREAD),
+        *(p for p in pieces if p.coordinate.position not in dims),
+    )
 
 
 TEMPLATE = Template("row_column", RowColumnConfig, why_not, space, schedule)
