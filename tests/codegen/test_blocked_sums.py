@@ -18,6 +18,7 @@ from tcdsl.codegen.passes.iterations import last_of
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.machine import this_cpu
 from tcdsl.options import Options
+from tcdsl.testing import check
 from tests.codegen.written import code
 
 CheckAll = Callable[..., None]
@@ -77,6 +78,7 @@ def test_short_chains_stay_as_they_are() -> None:
 
 PRODUCT = "def f(float(M,K) a, float(K,N) b) -> (c) { c(m,n) +=! a(m,k) * b(k,n) }"
 TAPS = "def f(float(N,C,H) x, float(D,C,R) w) -> (y) { y(n,d,h) +=! x(n,c,h+r) * w(d,c,r) }"
+NEST = "def f(float(N,H,C) x, float(R,C,D) w) -> (y) { y(n,h,d) +=! x(n,h+r,c) * w(r,c,d) }"
 CASES = [
     (TOTAL, [(20_011,)]), (COLUMNS, [(4001, 5)]), (CHANNELS, [(70, 3, 131)]), (BOTH, [(20_011,)]),
     (HALF, [(9001,)]), (DOT, [(9001,), (9001,)]),
@@ -110,8 +112,7 @@ def test_rows_of_a_tile_are_saved_by_turns(avx2: None, terms: int) -> None:
 
 def test_a_nest_has_one_sum_for_all_its_innermost_loops(avx2: None) -> None:
     """Of three taps with 32 channels each: what is saved is cleared before the loop over taps."""
-    taps = "def f(float(N,H,C) x, float(R,C,D) w) -> (y) { y(n,h,d) +=! x(n,h+r,c) * w(r,c,d) }"
-    found = source(taps, "cpu", (2, 38, 32), (3, 32, 16))
+    found = source(NEST, "cpu", (2, 38, 32), (3, 32, 16))
     saved = re.search(r"float w_sum0\[\d+\];.*?for \(int64_t (c\d) = 0; \1 <= 2;", found, re.DOTALL)
     assert saved is not None
     after = found[saved.end() :]
@@ -120,7 +121,15 @@ def test_a_nest_has_one_sum_for_all_its_innermost_loops(avx2: None) -> None:
     assert after.index("w_sum0[w_k] + u0") > 0
 
 
-@pytest.mark.parametrize("shape", [(64, 32, 269), (64, 32, 1003), (128, 128, 359)])
+@pytest.mark.parametrize("channels", [32, 45, 70])
+def test_sums_of_a_nest(avx2: None, channels: int) -> None:
+    random = np.random.default_rng(0)
+    x = random.standard_normal((2, 38, channels), np.float32)
+    w = random.standard_normal((3, channels, 16), np.float32)
+    check(tcdsl.define(NEST)["f"], x, w, options=Options(threads=1))
+
+
+@pytest.mark.parametrize("shape", [(64, 32, 95), (64, 32, 1003), (128, 128, 359)])
 def test_equal_terms_of_a_product_lose_little(avx2: None, shape: tuple[int, int, int]) -> None:
     """No more than 32 are added one after another, the last ones, which fill no block, either."""
     rows, columns, terms = shape
