@@ -6,7 +6,7 @@
       for (v = b + 10; v <= b + 20; v++) s[0:6] += x[v];    w_sum[2:4] += s[2:4];  s[2:4] = 0;
       for (v = b + 21; v <= b + 31; v++) s[0:6] += x[v];    w_sum[4:6] += s[4:6];  s[4:6] = 0;
     }
-    w_sum += s;  s = 0;  for (v = 96; v < 100; v++) s[0:6] += x[v];
+    ..                                      by turns as far as it goes, what fills no block
     s = w_sum + s;
 
 No chain of additions is longer than where all rows are saved at once
@@ -19,8 +19,8 @@ after it (a convolution on panels, 3 x 3 taps of 32 terms: 12.6 and 10.6 ms).
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from tcdsl.codegen.ast.build import binary, code, index, number, paren
-from tcdsl.codegen.ast.nodes import Assign, Code, For, If, Name, Node, Type
+from tcdsl.codegen.ast.build import binary, call, code, index, number, paren
+from tcdsl.codegen.ast.nodes import Assign, Code, For, If, Node, Type
 from tcdsl.codegen.c.expressions import combine, identity
 from tcdsl.codegen.c.statements import constant
 from tcdsl.lang.comprehension import Operator
@@ -57,12 +57,16 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The values *first*, *first* + *step* .. up to *last*, in blocks of *size* iterations."""
+    """The values *first*, *first* + *step* .. up to *last*, in blocks of *size* iterations.
+
+    If it *goes_on*, other terms follow, and the rows of a last block are saved, too.
+    """
 
     first: Code
     last: Code
     step: int
     size: int
+    goes_on: bool
 
 
 def turns_of(accumulators: Sequence[Placement], size: int) -> int:
@@ -84,33 +88,47 @@ def saved_by_turns(
     :arg iterations: prints the loop from a first value to a last one.
     """
     block, rest = names
+    stride = over.size * over.step
+    end, left = _after_blocks(over, stride)
     turns = turns_of([one.placement for one in accumulators], over.size)
     at = [over.size * turn // turns * over.step for turn in range(turns + 1)]
-    body: list[Node] = []
-    for turn, (first, after) in enumerate(pairwise(at)):
-        start = binary(block, "+", first) if turn else code(block)
-        body.append(iterations(start, binary(block, "+", after - over.step)))
-        body += _rows(accumulators, turn, turns)
-    end, is_left = _after_blocks(over, rest)
-    left = (*_rows(accumulators, 0, 1), iterations(Name(rest), over.last))
-    is_whole = binary(block, "<", rest)
-    whole = For(Type(_INDEX), block, over.first, is_whole, code(at[-1]), tuple(body))
-    return [constant(_INDEX, rest, end), whole, *([If(is_left, left)] if is_left else [])]
+
+    def by_turns(start: str, some: int, last: Code | None) -> list[Node]:
+        """Return *some* turns from *start* on, up to *last* if no whole block is left."""
+        nodes: list[Node] = []
+        for turn, (begin, after) in enumerate(pairwise(at[: some + 1])):
+            limit: Code = binary(start, "+", after - over.step)
+            is_end = last is not None and turn == some - 1
+            if last is not None and (is_end or left is None):
+                limit = last if is_end else call("min", last, limit)
+            nodes.append(iterations(binary(start, "+", begin) if turn else code(start), limit))
+            if over.goes_on or not is_end:
+                nodes += _rows(accumulators, turn, turns)
+        if over.goes_on and last is not None:
+            nodes += [
+                node for turn in range(some, turns) for node in _rows(accumulators, turn, turns)
+            ]
+        return nodes
+
+    body = tuple(by_turns(block, turns, None))
+    whole = For(Type(_INDEX), block, over.first, binary(block, "<", rest), code(stride), body)
+    some = turns if left is None else sum(one < left for one in at)
+    is_left = binary(rest, "<=", over.last)
+    more = [If(is_left, tuple(by_turns(rest, some, over.last)))] if left != 0 else []
+    return [constant(_INDEX, rest, end), whole, *more]
 
 
 def _rows(accumulators: Sequence[Saved], turn: int, turns: int) -> list[Node]:
     return [node for one in accumulators for node in one.rows(turn, turns, "#pragma omp simd")]
 
 
-def _after_blocks(over: Range, rest: str) -> tuple[Code, Code | None]:
-    """Return the first value after whole blocks, and whether any is left; None: that none is."""
-    stride = over.size * over.step
+def _after_blocks(over: Range, stride: int) -> tuple[Code, int | None]:
+    """Return the first value after whole blocks, and how many are left; None: that is not known."""
     ends = number(over.first), number(over.last)
-    is_left = binary(rest, "<=", over.last)
     if ends[0] is not None and ends[1] is not None:
-        end = ends[0] + (ends[1] - ends[0] + over.step) // stride * stride
-        return code(end), is_left if end <= ends[1] else None
+        whole, left = divmod(ends[1] - ends[0] + over.step, stride)
+        return code(ends[0] + whole * stride), left // over.step * over.step
     # Division rounds towards 0: of a loop without iterations this is beyond its last value, too.
     length = paren(binary(binary(paren(over.last), "-", paren(over.first)), "+", over.step))
     blocks = binary(binary(length, "/", stride), "*", stride)
-    return binary(paren(over.first), "+", blocks), is_left
+    return binary(paren(over.first), "+", blocks), None

@@ -99,7 +99,9 @@ class SumsPrinter:
         assert node.step is not None, "the last value is known"
         names = f"w_block{self.n_blocks}", f"w_rest{self.n_blocks}"
         self.n_blocks += 1
-        over = Range(node.init, _last(node), int(text(node.step)), iterations)
+        over = Range(
+            node.init, _last(node), int(text(node.step)), iterations, self.open is not None
+        )
         return saved_by_turns(saved, over, names, self._between(node, loop, early))
 
     def _between(
