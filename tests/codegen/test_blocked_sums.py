@@ -110,6 +110,12 @@ def test_rows_of_a_tile_are_saved_by_turns(avx2: None, terms: int) -> None:
     assert ("if (w_rest1 <=" in tile) == (terms == 257)
 
 
+def test_loops_in_an_iteration_are_printed_once(avx2: None) -> None:
+    """Of channels around three taps all rows are saved at once."""
+    found = source(TAPS, "cpu", (2, 70, 66), (8, 70, 3))
+    assert "w_block" in found and "w_rest" not in found
+
+
 def test_a_nest_has_one_sum_for_all_its_innermost_loops(avx2: None) -> None:
     """Of three taps with 32 channels each: what is saved is cleared before the loop over taps."""
     found = source(NEST, "cpu", (2, 38, 32), (3, 32, 16))

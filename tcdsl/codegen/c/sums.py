@@ -66,7 +66,9 @@ class SumsPrinter:
         """Return *node*, its sums in *blocks*."""
         assert node.step is not None, "the last value is known"
         first, last, step = node.init, _last(node), int(text(node.step))
-        has_turns = turns_of(blocks.accumulators, blocks.iterations[0]) > 1
+        # Loops in an iteration would be printed for each turn: of 64 filters of three taps (a 3x3
+        # convolution, AVX2) 22.7 ms, all at once 17.8.
+        has_turns = blocks.each == 1 and turns_of(blocks.accumulators, blocks.iterations[0]) > 1
         around: list[tuple[For, list[Node]]] = []
         for size in reversed(blocks.iterations[has_turns:]):
             block, end, stride = f"w_block{self.n_blocks}", f"w_last{self.n_blocks}", step * size

@@ -55,11 +55,13 @@ class Policy:
 class Blocks:
     """The blocks of one loop: the accumulators, and the iterations of a block at each level.
 
-    The innermost level first; without any all of the loop is one block.
+    The innermost level first; without any all of the loop is one block.  *each*: how many terms an
+    iteration adds to an accumulator.
     """
 
     accumulators: tuple[Placement, ...]
     iterations: tuple[int, ...]
+    each: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class BlockedSums:
         sizes = [max(1, block // each)]
         while iterations > self.policy.most * sizes[-1]:
             sizes.append(self.policy.most * sizes[-1])
-        return Blocks(own, tuple(sizes))
+        return Blocks(own, tuple(sizes), each)
 
     def nest(self, node: loop_ast.For, loop: Loop) -> Nest | None:
         """Return the nest of *loop* whose blocks are (parts of) its innermost loops; None: none is.
