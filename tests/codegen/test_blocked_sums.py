@@ -18,6 +18,7 @@ from tcdsl.codegen.passes.iterations import last_of
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.machine import this_cpu
 from tcdsl.options import Options
+from tcdsl.testing import check
 from tests.codegen.written import code
 
 CheckAll = Callable[..., None]
@@ -75,9 +76,14 @@ def test_short_chains_stay_as_they_are() -> None:
     )
 
 
+PRODUCT = "def f(float(M,K) a, float(K,N) b) -> (c) { c(m,n) +=! a(m,k) * b(k,n) }"
+TAPS = "def f(float(N,C,H) x, float(D,C,R) w) -> (y) { y(n,d,h) +=! x(n,c,h+r) * w(d,c,r) }"
+NEST = "def f(float(N,H,C) x, float(R,C,D) w) -> (y) { y(n,h,d) +=! x(n,h+r,c) * w(r,c,d) }"
 CASES = [
     (TOTAL, [(20_011,)]), (COLUMNS, [(4001, 5)]), (CHANNELS, [(70, 3, 131)]), (BOTH, [(20_011,)]),
     (HALF, [(9001,)]), (DOT, [(9001,), (9001,)]),
+    (PRODUCT, [(40, 131), (131, 48)]), (PRODUCT, [(3, 301), (301, 64)]),
+    (PRODUCT, [(100, 401), (401, 100)]), (TAPS, [(2, 70, 66), (8, 70, 3)]),
 ]  # fmt: skip
 
 
@@ -91,6 +97,52 @@ def test_in_many_blocks_on_the_cpu(check_all: CheckAll, monkeypatch: pytest.Monk
     check_all(CASES)
     check_all(CASES, threads=1, options=WHOLE)
     check_all(CASES[:3], options=Options(summation="compensated"))
+
+
+@pytest.mark.parametrize("terms", [256, 257])
+def test_rows_of_a_tile_are_saved_by_turns(avx2: None, terms: int) -> None:
+    """Each once in 32 terms: all at once they take 10 % of a product of 512^3."""
+    found = source(PRODUCT, "cpu", (64, terms), (terms, 32))
+    assert "contraction: register tile m % 6 x n % 16" in found
+    tile = found[found.index("w_rest1 =") :]
+    turns = re.findall(r"c\d = w_block1( \+ \d+)?; .*?w_k = (\d+); w_k < (\d+)", tile, re.DOTALL)
+    assert turns[:3] == [("", "0", "32"), (" + 10", "32", "64"), (" + 21", "64", "96")]
+    assert ("if (w_rest1 <=" in tile) == (terms == 257)
+
+
+def test_loops_in_an_iteration_are_printed_once(avx2: None) -> None:
+    """Of channels around three taps all rows are saved at once."""
+    found = source(TAPS, "cpu", (2, 70, 66), (8, 70, 3))
+    assert "w_block" in found and "w_rest" not in found
+
+
+def test_a_nest_has_one_sum_for_all_its_innermost_loops(avx2: None) -> None:
+    """Of three taps with 32 channels each: what is saved is cleared before the loop over taps."""
+    found = source(NEST, "cpu", (2, 38, 32), (3, 32, 16))
+    saved = re.search(r"float w_sum0\[\d+\];.*?for \(int64_t (c\d) = 0; \1 <= 2;", found, re.DOTALL)
+    assert saved is not None
+    after = found[saved.end() :]
+    turns = re.findall(r" c\d = w_block\d( \+ \d+)?; ", after)
+    assert turns == ["", " + 10", " + 21"] and "float w_sum" not in after
+    assert after.index("w_sum0[w_k] + u0") > 0
+
+
+@pytest.mark.parametrize("channels", [32, 45, 70])
+def test_sums_of_a_nest(avx2: None, channels: int) -> None:
+    random = np.random.default_rng(0)
+    x = random.standard_normal((2, 38, channels), np.float32)
+    w = random.standard_normal((3, channels, 16), np.float32)
+    check(tcdsl.define(NEST)["f"], x, w, options=Options(threads=1))
+
+
+@pytest.mark.parametrize("shape", [(64, 32, 95), (64, 32, 1003), (128, 128, 359)])
+def test_equal_terms_of_a_product_lose_little(avx2: None, shape: tuple[int, int, int]) -> None:
+    """No more than 32 are added one after another, the last ones, which fill no block, either."""
+    rows, columns, terms = shape
+    a, b = np.full((rows, terms), 0.1, np.float32), np.ones((terms, columns), np.float32)
+    found: Any = tcdsl.define(PRODUCT)["f"](a, b, target="cpu", options=Options(threads=1))
+    exact = float(a[0, 0]) * terms
+    assert np.abs(found - exact).max() <= 3.5e-7 * exact
 
 
 @pytest.mark.slow

@@ -45,10 +45,11 @@ from tcdsl.codegen.c.expressions import c_type
 from tcdsl.codegen.c.row_prefetches import row_prefetches
 from tcdsl.codegen.c.size_texts import Integer, SizeTexts
 from tcdsl.codegen.c.statements import Context, StatementPrinter, constant
+from tcdsl.codegen.c.sums import SumsPrinter
 from tcdsl.codegen.c.thread_bodies import ThreadBody, with_thread_bodies
 from tcdsl.codegen.device.c import FUNCTIONS, header_text, parts_for
 from tcdsl.codegen.names import Names
-from tcdsl.codegen.passes.blocked_sums import BlockedSums, Blocks, Policy, set_aside
+from tcdsl.codegen.passes.blocked_sums import BlockedSums, Policy
 from tcdsl.codegen.passes.iterations import last_of
 from tcdsl.codegen.passes.loaded_bounds import SHORT_RANGE, LoadedBounds, loaded_bounds
 from tcdsl.costmodel.matrix_products import MatrixProduct
@@ -206,7 +207,6 @@ class _KernelPrinter:
         self.is_in_parallel = False
         self.hoisted: dict[int, dict[Expr, Code]] = {}  # by id(leaf)
         self.n_hoisted = 0
-        self.n_blocks = 0
         self.n_ranges = 0
         self.local_of: dict[str | None, list[Placement]] = {}
         for placement in self.placements.values():
@@ -226,7 +226,8 @@ class _KernelPrinter:
         policy = Policy(
             lambda loop: loop.extent, self.code.sum_terms, _MOST_BLOCKS, _MOST_SET_ASIDE
         )
-        self.sums = BlockedSums(self.scop, ast, self.loops, self.placements, policy)
+        sums = BlockedSums(self.scop, ast, self.loops, self.placements, policy)
+        self.sums = SumsPrinter(self.scop, self.names, sums, self._whole_loop)
         return [*self._locals([None, *unopened_loops(ast)]), *self._node(ast, None)]
 
     def _node(self, node: loop_ast.AstNode, mark: Loop | None) -> list[Node]:
@@ -258,8 +259,10 @@ class _KernelPrinter:
             before += self._hoisted(node)
         pragma = self._pragma(mark, node) if mark is not None else ""
         last = last_of(node)
-        blocks = self.sums.of(node, mark) if mark is not None and last is not None else None
-        if mark is None or last is None or blocks is None or not blocks.iterations:
+        cut = None
+        if mark is not None and last is not None and not pragma:
+            cut = self.sums.cut(node, mark, is_bounded=is_bounded)
+        if mark is None or last is None or cut is None:
             collapsed = self._collapsed(mark, node)
             was_in_parallel = self.is_in_parallel
             self.is_in_parallel |= mark is not None and mark.kind is LoopKind.PARALLEL
@@ -269,15 +272,13 @@ class _KernelPrinter:
                 assert isinstance(whole, For), "a parallel loop has a condition"
                 whole = replace(whole, collapsed=collapsed)
             return [*before, whole]
-        assert not pragma, "loops that run in blocks are serial"
         if not is_bounded:
-            return [*before, self._in_blocks(node, mark, blocks, last)]
+            return [*before, cut(())]
         # Most ranges are short: what their blocks take would be more than what they add.
         assert isinstance(node.init, Name)
         length = binary(f"{node.init.text}_end", "-", node.init)
         short = self._whole_loop(node, mark, "", early)
-        long = self._in_blocks(node, mark, blocks, last, early)
-        return [*before, If(binary(length, "<=", SHORT_RANGE), (short,), (long,))]
+        return [*before, If(binary(length, "<=", SHORT_RANGE), (short,), (cut(early),))]
 
     def _prefetches(self, node: loop_ast.For, last: Code | None) -> list[Node]:
         """Return prefetches of rows of later iterations of *node*, before its vector loop."""
@@ -312,41 +313,6 @@ class _KernelPrinter:
         ends = ((name, bounded.first), (f"{name}_end", bounded.end))
         loaded = (constant(_INDEX, number, value) for number, value in ends)
         return of_statement(loaded, found.leaves[0].statement), bounded.node
-
-    def _in_blocks(
-        self,
-        node: loop_ast.For,
-        loop: Loop,
-        blocks: Blocks,
-        last: Code,
-        early: Sequence[Node] = (),
-    ) -> Node:
-        """Return a serial loop up to *last*, its sums in *blocks*."""
-        assert node.step is not None
-        first, step = node.init, int(text(node.step))
-        around: list[tuple[For, list[Node]]] = []
-        for size in reversed(blocks.iterations):
-            block, end, stride = f"w_block{self.n_blocks}", f"w_last{self.n_blocks}", step * size
-            limit = call("min", last, binary(block, "+", stride - 1))
-            before: list[Node] = [constant(_INDEX, end, limit)]
-            after: list[Node] = []
-            for placement in blocks.accumulators:
-                aside = f"w_sum{self.n_blocks}"
-                self.n_blocks += 1
-                clear, back = set_aside(placement, self.scop, self.names, aside, "#pragma omp simd")
-                before += clear
-                after += back
-            is_left = binary(block, "<=", last)
-            head = For(Type(_INDEX), block, first, is_left, code(stride), tuple(before))
-            around.append((head, after))
-            first, last = Name(block), Name(end)
-        inside = self._locals([loop.name, *unopened_loops(node.body)])
-        body = (*inside, *early, *self._node(node.body, None))
-        is_left = binary(node.variable, "<=", last)
-        found = For(Type(_INDEX), node.variable, first, is_left, code(step), body)
-        for head, after in reversed(around):
-            found = replace(head, body=(*head.body, found, *after))
-        return found
 
     def _pragma(self, loop: Loop, node: loop_ast.For) -> str:
         if node.condition is None:

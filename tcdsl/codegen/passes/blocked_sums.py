@@ -55,11 +55,25 @@ class Policy:
 class Blocks:
     """The blocks of one loop: the accumulators, and the iterations of a block at each level.
 
-    The innermost level first; without any all of the loop is one block.
+    The innermost level first; without any all of the loop is one block.  *each*: how many terms an
+    iteration adds to an accumulator.
     """
 
     accumulators: tuple[Placement, ...]
     iterations: tuple[int, ...]
+    each: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """Loops around *innermost*, each alone in the one outside, whose blocks all add to one sum.
+
+    *iterations* of the innermost are a block.
+    """
+
+    accumulators: tuple[Placement, ...]
+    innermost: loop_ast.For
+    iterations: int
 
 
 class BlockedSums:
@@ -104,7 +118,41 @@ class BlockedSums:
         sizes = [max(1, block // each)]
         while iterations > self.policy.most * sizes[-1]:
             sizes.append(self.policy.most * sizes[-1])
-        return Blocks(own, tuple(sizes))
+        return Blocks(own, tuple(sizes), each)
+
+    def nest(self, node: loop_ast.For, loop: Loop) -> Nest | None:
+        """Return the nest of *loop* whose blocks are (parts of) its innermost loops; None: none is.
+
+        ``of`` has a sum for each loop of the nest in which there is more than one block.
+        """
+        own = tuple(p for p in self.accumulators if self._adds_up(node, p))
+        if loop.kind not in _CUT or not own:
+            return None
+        if any(self.scop.arrays[p.array].dtype.is_compensated for p in own):
+            return None
+        outside, inner = 1, (node, loop)
+        while (found := self._only_loop(inner[0].body)) is not None:
+            outside *= self._iterations(inner[1])
+            inner = found
+        innermost, block = self._iterations(inner[1]), self.policy.block
+        if any(not self._adds_up(inner[0], p) for p in own):
+            return None
+        if any(self._chain(inner[0].body, None, p.array) != 1 for p in own):
+            return None
+        blocks = max(1, round(innermost / block))
+        is_fit = 2 * innermost > block and 1 < outside <= self.policy.most // blocks
+        return Nest(own, inner[0], -(-innermost // blocks)) if is_fit else None
+
+    def _only_loop(self, body: loop_ast.AstNode) -> tuple[loop_ast.For, Loop] | None:
+        """Return the serial loop that is all of *body*."""
+        match body:
+            case loop_ast.Mark(name=name, body=loop_ast.For() as node):
+                loop = self.loops[name]
+                return (node, loop) if loop.kind in _CUT else None
+            case loop_ast.Block(children=[child]):
+                return self._only_loop(child)
+            case _:
+                return None
 
     def _is_kept(self, placement: Placement) -> bool:
         is_private = placement.space is Space.PRIVATE
