@@ -103,7 +103,7 @@ class Algebra:
                            if not set(summed).isdisjoint(_indices(atom)))  # fmt: skip
         used = {name for atom, _ in inside for name in _indices(atom)} & set(summed)
         result: Polynomial = {monomial - inside: Fraction(1)}
-        for name in summed.keys() - used:
+        for name in (one for one in summed if one not in used):
             lower, upper = summed[name]
             result = _times(result, self.of(to_expr(upper.sub(lower))))
         if inside:

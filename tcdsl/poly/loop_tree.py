@@ -274,9 +274,8 @@ def time_of(loops: Iterable[Loop], statement: Statement) -> isl.Aff:
 
 def schedule_of(scop: Scop, tree: Node) -> isl.Schedule:
     """Return the isl schedule of *scop* that *tree* describes."""
-    names = set(statements_of(tree))
     domain = isl.UnionSet.empty(scop.context.get_space())
-    for name in names:
+    for name in dict.fromkeys(statements_of(tree)):
         domain = domain.union(isl.UnionSet.from_set(scop.by_name[name].domain))
     node = isl.Schedule.from_domain(domain).get_root().child(0)
     return _insert(scop, node, tree).get_schedule()

@@ -404,7 +404,7 @@ class Scop:
         """The statements that access each array."""
         found: dict[str, list[Statement]] = {}
         for statement in self.statements:
-            for array in {a.array for a in (*statement.writes, *statement.reads)}:
+            for array in dict.fromkeys(a.array for a in (*statement.writes, *statement.reads)):
                 found.setdefault(array, []).append(statement)
         return {array: tuple(statements) for array, statements in found.items()}
 

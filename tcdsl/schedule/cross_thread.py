@@ -152,8 +152,8 @@ def reuses_of_storage(mapped: Mapped, placements: Placements) -> Iterator[CrossT
         # A barrier in the loop serves the loops around it too: they may be what runs it again.
         if not any(map(may_repeat, path[: path.index(loop) + 1])):
             continue
-        writers = {s.name for s, a in uses if any(a is write for write in s.writes)}
-        for user in {statement.name for statement, _ in uses}:
+        writers = dict.fromkeys(s.name for s, a in uses if any(a is write for write in s.writes))
+        for user in dict.fromkeys(statement.name for statement, _ in uses):
             for writer in writers:
                 source = mapped.scop.by_name[user].domain.get_space()
                 space = source.map_from_domain_and_range(

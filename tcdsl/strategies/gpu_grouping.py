@@ -173,7 +173,7 @@ class _Policy:
         members = set(grown.members)
         if self.options.fuse == "none":
             return "fusion is off"
-        if library := library_of(self.scop, members):
+        if library := library_of(self.scop, grown.members):
             return f"{library} computes a part of it"
         if reason := why_not_beside(self.scop, grown):
             return reason
@@ -186,7 +186,7 @@ class _Policy:
         if any(members <= part for part in self._apart):
             return None
         problem = self._problem(grown)
-        if any(map(self._is_tiled, members)) and not _has_tiles(problem):
+        if any(map(self._is_tiled, grown.members)) and not _has_tiles(problem):
             return "a contraction would lose its tiles"
         if tile_mma.is_extended(problem):
             return "another product, or what is reduced of one, is made with it if that is faster"

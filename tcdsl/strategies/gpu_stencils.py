@@ -58,7 +58,7 @@ def _tiles_of(
     extents = [max(greatest(end) or 0 for end in ends) for ends in zip(*stored, strict=True)]
     counts = tuple(-(-e // size) for e, size in zip(extents, sizes, strict=True))
     inside = {name: chain.reach[name] for name in chain.inside}
-    return Tiles(stages, scop.arrays, inside, chain.stored, sizes, counts)
+    return Tiles(stages, scop.arrays, inside, frozenset(chain.stored), sizes, counts)
 
 
 def _sizes(chain: Chain) -> Iterator[tuple[int, ...]]:

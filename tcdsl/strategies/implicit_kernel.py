@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from tcdsl.poly.isl_utils import Extent, dim_bounds, whole_tiles
 from tcdsl.poly.loop_tree import AffineCoordinate, Coordinate, LoopKind
-from tcdsl.poly.scop import Scop
+from tcdsl.poly.scop import Accumulation, Scop
 from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.packing import Side, TileOf, pack
 from tcdsl.rewrites.scop.padding import padded
@@ -28,6 +28,7 @@ from tcdsl.strategies.implicit_product import (
     Classes,
     Form,
     classes_of,
+    factor_type,
     factors_of,
     flat_classes_of,
     form_of,
@@ -126,8 +127,12 @@ class _Builder:
             kernel = with_live_steps(kernel, is_counted=self.product.boxes)
         for number in range(2):
             kernel = self._with_copy(kernel, number)
-        accumulation = accumulation_of(self.problem, self.tiles)
+        accumulation = self._accumulation()
         return with_accumulation(kernel, (self.lead,), accumulation) if accumulation else kernel
+
+    def _accumulation(self) -> Accumulation | None:
+        """Return how the product is added up, None as its statement says."""
+        return accumulation_of(factor_type(self.problem), self.problem, self.tiles)
 
     def _sums(self) -> _Sums:
         """Return the statements, sums of a chunk each where blocks share the terms."""
@@ -230,7 +235,7 @@ class _Builder:
 
     def _goes_on(self) -> bool:
         """Return whether a product goes on after it was issued, while copies are."""
-        return self.tiles.together > 1 and not accumulation_of(self.problem, self.tiles)
+        return self.tiles.together > 1 and not self._accumulation()
 
     def _with_copy(self, kernel: TensorKernel, number: int) -> TensorKernel:
         """Return *kernel* with the rows' or the columns' factor from a tile."""

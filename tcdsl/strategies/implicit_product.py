@@ -21,6 +21,7 @@ from tcdsl.costmodel.locality import (
 )
 from tcdsl.lang.comprehension import Binary, Expr, Index, indices_in
 from tcdsl.lang.rewrite import rewrite
+from tcdsl.lang.types.dtypes import DType
 from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.parallelism import Role
 from tcdsl.poly.scop import Access, Array, Scop, Statement
@@ -107,6 +108,13 @@ def factors_of(statement: Statement) -> tuple[Factor, Factor] | None:
         return None
     one, other = factor_of(value.left), factor_of(value.right)
     return None if one is None or other is None else (one, other)
+
+
+def factor_type(problem: Problem) -> DType:
+    """Return the type of the lead's factors: what their conditions read may have another."""
+    factors = factors_of(problem.shapes[problem.lead].statement)
+    assert factors is not None, "it adds products"
+    return problem.scop.arrays[factors[0].load.tensor].dtype
 
 
 @analysis

@@ -11,6 +11,7 @@ from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Feature
+from tcdsl.lang.types.dtypes import DType
 from tcdsl.records import dataclass
 from tcdsl.schedule.stitching import MAX_TICKETS
 from tcdsl.strategies.equal_shares import Shares, shares_of
@@ -105,6 +106,16 @@ class TensorConfig(ProductConfig):
         return self.cluster_rows, self.cluster_columns
 
 
+def _most_sums(element: DType) -> int:
+    """Return how many sums of products of *element* the registers of a warp hold."""
+    return MOST_DOUBLES if element.size_bytes == 8 else MOST_SUMS
+
+
+def warp_shapes(element: DType, sums: int = 1) -> Shapes:
+    """Return those of SHAPES whose results a warp holds, with so many *sums* at each place."""
+    return [shape for shape in SHAPES if prod(shape[:2]) * sums <= _most_sums(element)]
+
+
 def narrow_shapes(columns: int, shapes: Shapes) -> Shapes:
     """Return the narrow tiles of so many *columns*, with the rows of *shapes*; () if they are many.
 
@@ -130,8 +141,8 @@ def configs_of(each: Sequence[Problem], sums: int) -> Iterator[TensorConfig]:
         return
     held = in_registers(problem)
     is_whole = all(why_not_whole_rows(one) is None for one in each) and not held
-    most = (MOST_DOUBLES if element.size_bytes == 8 else MOST_SUMS) // sums
-    shapes = [shape for shape in SHAPES if is_whole and prod(shape[:2]) <= most]
+    most = _most_sums(element) // sums
+    shapes = warp_shapes(element, sums) if is_whole else ()
     for shape, step, stages in product(shapes, STEPS, STAGES):
         if element.size_bytes == 8 and step < BOX_BYTES_A_LINE:  # less than an instruction
             continue

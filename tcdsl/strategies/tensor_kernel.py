@@ -19,6 +19,7 @@ from dataclasses import replace
 
 import islpy as isl
 
+from tcdsl.lang.types.dtypes import DType
 from tcdsl.poly.isl_utils import val, whole_tiles
 from tcdsl.poly.loop_tree import (
     AffineCoordinate,
@@ -51,6 +52,7 @@ from tcdsl.strategies.register_operands import (
 )
 from tcdsl.strategies.schedule import Tensor, Terms, Tile
 from tcdsl.strategies.tensor_blocks import in_swaths, levels_of, with_clusters
+from tcdsl.strategies.tensor_operands import operands_of
 from tcdsl.strategies.tensor_tree import TensorKernel
 from tcdsl.strategies.tensor_types import is_split, is_truncated
 from tcdsl.strategies.tile_copies import with_copy
@@ -143,15 +145,13 @@ def _with_operands(kernel: TensorKernel, problem: Problem, product: Tensor) -> T
     for factor in factors_of(problem, product.terms):
         with_tile = with_register_operand if is_in_registers(factor.array) else with_copy
         kernel = with_tile(kernel, product, factor)
-    accumulation = accumulation_of(problem, product.tiles)
+    accumulation = accumulation_of(operands_of(problem)[0].dtype, problem, product.tiles)
     kernel = with_accumulation(kernel, product.products, accumulation) if accumulation else kernel
     return _in_one_sum(kernel, problem, product) if product.is_one_sum else kernel
 
 
-def accumulation_of(problem: Problem, tiles: WarpTiles) -> Accumulation | None:
-    """Return how the product of *problem* is added up, None as its statement says."""
-    read = problem.shapes[problem.lead].statement.reads[0]
-    factor = problem.scop.arrays[read.array].dtype
+def accumulation_of(factor: DType, problem: Problem, tiles: WarpTiles) -> Accumulation | None:
+    """Return how products of this type of *factor* are added up, None as their statement says."""
     if tiles.together > 1 and is_split(factor, problem.options):
         return Accumulation.SPLIT
     if tiles.together > 1 and is_truncated(factor, problem.options):

@@ -7,6 +7,7 @@ From the innermost loop outwards, what all operands need grows until it no longe
 on each is read again in each iteration, but for loops right around that leave it as it is.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from math import prod
 
@@ -78,15 +79,31 @@ def _times(operand: Operand, loops: Sequence[Around]) -> int:
     return found
 
 
-def _most(own: Mapping[str, int], index: str, operands: Sequence[Operand], cache_bytes: int) -> int:
-    """Return how many values of *index* fit, 1 at least: if one is near, a divisor of all."""
-    extent = own[index]
+def largest_chunk(
+    own: Mapping[str, int], index: str, operands: Sequence[Operand], cache_bytes: int
+) -> int:
+    """Return how many values of *index* fit, 1 at least: if one is near, a divisor of all.
 
-    def fits(size: int) -> bool:
-        return sum(o.bytes_of({**own, index: size}) for o in operands) <= cache_bytes
+    Boxes grow with the values, so that those which fit are found by halving: sums may have
+    millions of terms.
+    """
 
-    most = next((size for size in range(extent, 0, -1) if fits(size)), 1)
-    return next((n for n in range(most, most // 2, -1) if extent % n == 0), most)
+    def does_not_fit(size: int) -> bool:
+        return sum(o.bytes_of({**own, index: size}) for o in operands) > cache_bytes
+
+    fitting = bisect_right(range(1, own[index] + 1), False, key=does_not_fit)
+    return _near_divisor(own[index], max(1, fitting))
+
+
+def _near_divisor(extent: int, most: int) -> int:
+    """Return the greatest divisor of *extent* from *most* to half of it, *most* if there is none.
+
+    Candidates are these, or what *extent* is divided by, whichever are fewer: roots of it at most.
+    """
+    if most * most <= extent:
+        return next((n for n in range(most, most // 2, -1) if extent % n == 0), most)
+    quotients = range(-(-extent // most), extent // (most // 2 + 1) + 1)
+    return next((extent // q for q in quotients if extent % q == 0), most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +150,7 @@ class Surroundings:
         for dim in shape.order:
             if shape.roles[dim] is not Role.REDUCED or extents[names[dim]] == 1:
                 continue
-            size = _most(own, names[dim], operands, cache_bytes)
+            size = largest_chunk(own, names[dim], operands, cache_bytes)
             own[names[dim]] = size
             chosen.append((names[dim], size))
             if sum(operand.bytes_of(own) for operand in operands) <= cache_bytes:

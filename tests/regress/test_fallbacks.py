@@ -55,6 +55,11 @@ CHUNKS = """def f(double(J,I,K) x) -> (t0) {
     t0(k) +=! x(j,i,k)
     t1(k) = t0(k)
 }"""
+OVER_BOTH = """def f(half(I,J,K) x) -> (t0) {
+    t0(j) max=! x(i,j,k)
+    t1(i) min=! float(x(i,j,k))
+    t2 max=! x(i,j,k)
+}"""
 TAKEN = """def f(float(M,N) x) -> (y, z) {
     y(c0) +=! x(c0,l0)
     z(l0) max=! x(c0,l0)
@@ -126,6 +131,10 @@ CASES = {
     "a fold for some columns": (CHUNKS, [((14, 257, 100), "float64")], [[(3, 65, 20)]]),
     # Two sums of exponentials of one kernel: the first was in chunks when the second was looked at.
     "two sums in chunks": (TWO_SUMS, [((50257, 1, 1), "bfloat16")], [[(257, 1, 1)]]),
+    # Sums of runs by columns took what reduces both axes of a run for a sum of runs, too.
+    "sums over both axes of a run": (
+        OVER_BOTH, [((30522, 31, 8), "float16")], [[(40, 5, 3)], [(7, 31, 8)]],
+    ),
     # Partial accumulators have dimensions c0 and l0 of their own.
     "indices called c0 and l0": (
         TAKEN, [((5, 300_000), "float32")], [[(3, 70)], [(70, 3)], [(1, 500)]],

@@ -10,6 +10,7 @@ from tcdsl.lang.comprehension import Binary, Index
 from tcdsl.lang.types.dtypes import INT32
 from tcdsl.options import Options
 from tcdsl.poly.loop_tree import Node, loops_of
+from tcdsl.strategies import tile_traffic
 from tcdsl.strategies.result_shares import Shares, choose_shares
 from tcdsl.strategies.templates import cpu_tile
 from tcdsl.strategies.tile_traffic import Around, Operand, bytes_moved
@@ -34,6 +35,34 @@ def test_bytes_moved() -> None:
     near = 3 * 10 * 32 * 4 + images // 7
     assert bytes_moved(operands(), tile, [n, f, w], near) == images + 7 * filters
     assert bytes_moved(operands(), tile, [f, n, w], near) == 8 * images + filters  # or once
+
+
+@pytest.mark.parametrize(
+    ("extent", "most", "expected"),
+    [
+        (2**40, 2**20 + 3, 2**20),  # few quotients are asked, or few divisors
+        (2**40, 3, 2), (12, 5, 4), (12, 12, 12), (7, 6, 6), (1, 1, 1), (655_360, 3999, 2560),
+        (10**12, 10**11 + 1, 10**11), (2**31 - 1, 2**20, 2**20),
+    ],
+)  # fmt: skip
+def test_values_of_a_chunk_that_fit(
+    extent: int, most: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many fit is found by halving: 655,360 words, size after size, took 19 s."""
+    asked: list[int] = []
+
+    def box_elements(subscripts: object, extents: dict[str, int]) -> int:
+        asked.append(extents["e"])
+        return extents["e"]
+
+    monkeypatch.setattr(tile_traffic, "box_elements", box_elements)
+    found = tile_traffic.largest_chunk({"e": extent}, "e", [Operand((Index("e"),), 4)], 4 * most)
+    assert found == expected
+    assert len(asked) <= extent.bit_length() + 1
+
+
+def test_a_chunk_has_one_value_where_none_fits() -> None:
+    assert tile_traffic.largest_chunk({"e": 9}, "e", [Operand((Index("e"),), 4)], 3) == 1
 
 
 @pytest.mark.parametrize("threads", [1, 8])

@@ -90,7 +90,7 @@ def _accesses(
             is_vector = guard is None or not lanes.ends
             there = access.relation.domain()
             found = replace(found, is_vector=is_vector, there=there, guard=guard)
-        elif not found.is_write and _may_be_window(text, statement, access, lanes, width):
+        elif not found.is_write and _may_be_window(text, first, access, lanes, width):
             offset = window_offset(text.scop, statement, access, loop, width)
             found = replace(found, is_vector=bool(offset), offset=offset or 0)
         if found.is_write and statement.accumulates and not _is_first(statement):
@@ -99,11 +99,15 @@ def _accesses(
 
 
 def _may_be_window(
-    text: KernelText, statement: Statement, access: Access, lanes: Lanes, width: int
+    text: KernelText, first: CudaStatementPrinter, access: Access, lanes: Lanes, width: int
 ) -> bool:
-    """Return whether two vectors around what *access* reads may be loaded, if all is there."""
-    is_changing = access.array in text.context.changing.get(statement.name, ())
-    return not lanes.ends and not is_changing and _is_aligned(text, access, width)
+    """Return whether two vectors around what *access* reads may be loaded, if all is there.
+
+    Asynchronous copies move one vector as it is in memory: lanes of two are picked in registers.
+    """
+    is_changing = access.array in text.context.changing.get(first.statement.name, ())
+    is_loaded = not (lanes.ends or is_changing or first.is_staging)
+    return is_loaded and _is_aligned(text, access, width)
 
 
 def _narrow_arrays(accesses: Sequence[LaneAccess]) -> set[str]:

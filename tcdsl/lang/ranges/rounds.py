@@ -292,7 +292,8 @@ def _add_projection(
         return
     inside = space.above(value, access.interval) if access.is_own else (
         space.inside(value, access.interval))  # fmt: skip
-    solved = {v: solution.ranges[v] for v in access.indices - {index} if v in solution.ranges}
+    others = access.indices - {index}
+    solved = {v: own for v, own in solution.ranges.items() if v in others}
     box = space.box(solved)
     good = _projected(inside.complement().intersect(box), space, index).complement()
     # Where the box of solved indices is empty the constraint is void; its bounds are then those

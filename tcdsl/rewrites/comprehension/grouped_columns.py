@@ -256,7 +256,7 @@ class _Rewriter:
             value=rewrite(statement.value, change),
             conditions=tuple(rewrite(condition, change) for condition in statement.conditions),
         )
-        if d in statement.left:
+        if (g in statement.left) == (d in statement.left):  # of both, or a sum over both
             self._add(changed, ranges)
             return
         reduction = statement.reduction

@@ -80,7 +80,8 @@ class _Rewriter:
         self.ends = tuple(self._end(number) for number in range(len(sizes)))
         self.of_statement: dict[str, tuple[_Index, ...]] = {}
         self.tiled = {name: self._array(scop.arrays[name]) for name in sorted(chain.inside)}
-        kept = {n: a for n, a in scop.arrays.items() if n not in chain.inside - chain.stored}
+        tiled = set(chain.inside).difference(chain.stored)
+        kept = {n: a for n, a in scop.arrays.items() if n not in tiled}
         self.arrays = {**kept, **{array.name: array for array in self.tiled.values()}}
 
     def scop(self) -> Scop:

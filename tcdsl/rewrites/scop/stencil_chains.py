@@ -53,14 +53,15 @@ class Chain:
 
     *axes* gives each dimension of an array its axis, the same number for all of them; *stencil*
     are the axes that tiles are along; *inside* are the arrays that members read, and
-    *stored* those that others see.  With open sizes, *lower* and *extents* hold for all values.
+    *stored* those that others see, in the program's order.  With open sizes, *lower* and *extents*
+    hold for all values.
     """
 
     members: tuple[str, ...]
     axes: Mapping[str, tuple[int, ...]]
     stencil: tuple[int, ...]
-    inside: frozenset[str]
-    stored: frozenset[str]
+    inside: tuple[str, ...]
+    stored: tuple[str, ...]
     reach: Mapping[str, tuple[Reach, ...]]  # array -> along each stencil axis
     lower: tuple[int, ...]  # of what is stored, along each stencil axis
     extents: tuple[int, ...]
@@ -207,24 +208,25 @@ class _Finder:
             if len(plain) == len(parts) and sorted(dims) == list(range(len(own))):
                 yield _Read(read.array, sink, dims, tuple(distance for _, distance in plain))
 
-    def components(self) -> list[set[str]]:
-        """Return the sets of arrays that reads tie together."""
+    def components(self) -> list[list[str]]:
+        """Return the arrays that reads tie together, each group in the program's order."""
         found: list[set[str]] = []
         for read in self.reads:
             ends = {read.source, read.sink}
             joined = [part for part in found if part & ends]
             found = [part for part in found if not part & ends]
             found.append(ends.union(*joined))
-        return found
+        return [[name for name in self.writers if name in part] for part in found]
 
-    def chain(self, arrays: set[str]) -> Chain | None:
+    def chain(self, arrays: Sequence[str]) -> Chain | None:
         """Return the chain of *arrays*, None if they are none, or not a legal one."""
         reads = [read for read in self.reads if read.source in arrays]
         members = {s.name for name in arrays for s in self.writers[name]}
         axes = _axes_of(self.scop, arrays, reads)
         if axes is None or not self._is_ordered(reads) or not self._is_closed(members):
             return None
-        inside = frozenset(read.source for read in reads)
+        sources = {read.source for read in reads}
+        inside = tuple(name for name in arrays if name in sources)
         if self._reads_memory(members, arrays, reads):
             return None
         far = {axes[r.source][d] for r in reads for d, c in enumerate(r.distances) if c}
@@ -233,7 +235,7 @@ class _Finder:
         order = _in_order(axes)
         far |= set(self._neighbours(order, axes))
         stencil = tuple(axis for axis in order if axis in far)
-        stored = frozenset(name for name in arrays if self._is_stored(name, members))
+        stored = tuple(name for name in arrays if self._is_stored(name, members))
         if not stored:
             return None
         reach = _reaches(arrays, reads, axes, stencil, stored)
@@ -280,7 +282,9 @@ class _Finder:
                 others.add(statement)
         return True
 
-    def _reads_memory(self, members: set[str], arrays: set[str], reads: Collection[_Read]) -> bool:
+    def _reads_memory(
+        self, members: set[str], arrays: Collection[str], reads: Collection[_Read]
+    ) -> bool:
         """Return whether a member reads one of *arrays* otherwise than by *reads*."""
         expected = sum(
             read.array in arrays for name in members for read in self.scop.by_name[name].reads

@@ -36,6 +36,7 @@ from tcdsl.strategies.implicit_product import (
     LEAST_EXTENT,
     Classes,
     classes_of,
+    factor_type,
     factors_of,
     flat_classes_of,
     why_not_named,
@@ -87,7 +88,7 @@ def why_not(problem: Problem) -> str | None:
     if reason := why_not_named(problem):
         return reason
     reason = _why_not_on_tensor_cores(problem)
-    if reason and why_not_on_threads(_factor_type(problem), classes) is not None:
+    if reason and why_not_on_threads(factor_type(problem), classes) is not None:
         return reason
     is_plain = classes.steps is None and all(len(one.indices) == 1 for one in classes.all)
     if is_plain and tile_mma.why_not(problem) is None:
@@ -136,14 +137,9 @@ def _why_not_on_tensor_cores(problem: Problem) -> str | None:
     return None
 
 
-def _factor_type(problem: Problem) -> DType:
-    reads = problem.shapes[problem.lead].statement.reads
-    return problem.scop.arrays[reads[0].array].dtype
-
-
 def _is_split(problem: Problem) -> bool:
     """Return whether each product of *problem* is made as several, of parts of its factors."""
-    return is_split(_factor_type(problem), problem.options)
+    return is_split(factor_type(problem), problem.options)
 
 
 def _terms(classes: Classes) -> int:
@@ -199,7 +195,7 @@ def _offered(problem: Problem) -> Iterator[tuple[ProductConfig, Work]]:
 
 def _has_whole_atoms(problem: Problem, classes: Classes, config: ProductConfig) -> bool:
     """Return whether lines of the columns' tile are made of atoms, where four warps read it."""
-    line_bytes = config.tiles.block[1] * _factor_type(problem).size_bytes
+    line_bytes = config.tiles.block[1] * factor_type(problem).size_bytes
     is_along = classes.loaded[1].is_along_terms
     return is_along or config.together <= 1 or line_bytes % STEP_BYTES == 0
 
@@ -215,13 +211,13 @@ def _narrowed(problem: Problem, shapes: Shapes) -> Shapes:
 
 def _ways(problem: Problem) -> Iterator[Way]:
     """Yield how many warps multiply together, what each has, and which steps and stages fit."""
-    factor, classes = _factor_type(problem), classes_of(problem)
+    factor, classes = factor_type(problem), classes_of(problem)
     assert classes is not None, "why_not"
     steps = (STEP_BYTES // factor.size_bytes,)
     if _why_not_on_tensor_cores(problem) is None and _is_split(problem):
         yield tensor_configs.WARPS, _narrowed(problem, SPLIT_SHAPES), steps, SPLIT_STAGES
     elif _why_not_on_tensor_cores(problem) is None:
-        yield 1, tensor_configs.SHAPES, steps, tensor_configs.STAGES
+        yield 1, tensor_configs.warp_shapes(factor), steps, tensor_configs.STAGES
         if problem.gpu.has(Feature.WARPGROUP_PRODUCTS) and factor.is_half:
             yield (
                 tensor_configs.WARPS,
@@ -245,7 +241,7 @@ def _configs(problem: Problem) -> Iterator[ProductConfig]:
 
 def _boxed_configs(problem: Problem) -> Iterator[ProductConfig]:
     """Yield the configurations whose operands requests of a producer bring."""
-    gpu, dtype, classes = problem.gpu, _factor_type(problem), classes_of(problem)
+    gpu, dtype, classes = problem.gpu, factor_type(problem), classes_of(problem)
     has_boxes = gpu.has(Feature.WARPGROUP_PRODUCTS) and gpu.has(Feature.BULK_COPY)
     if not has_boxes or classes is None or _why_not_on_tensor_cores(problem) is not None:
         return
@@ -339,7 +335,7 @@ def _work(problem: Problem, config: ProductConfig) -> Work:
     terms = chunk_size(classes, config.step, config.chunks)
     terms *= 1 if classes.steps is None else classes.steps.extent
     terms = _live_terms(problem, config, terms)
-    dtype = _factor_type(problem)
+    dtype = factor_type(problem)
     blocks = _tiles(classes, config) * config.chunks
     results = _results(classes)
     sizes = [float(blocks) * terms * size for size in config.tiles.block]

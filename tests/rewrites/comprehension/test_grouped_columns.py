@@ -38,6 +38,12 @@ PIXELS = """def f(float(N,H,W,G,D) x) -> (s, c) {
     s(g,n) +=! x(n,h,w,g,d)
     c(n,h,w,g,d) = x(n,h,w,g,d) - s(g,n)
 }"""
+TOTALS = """def f(float(P,G,D) x) -> (s, c, t, a) {
+    s(g) +=! x(p,g,d)
+    c(p) min=! x(p,g,d) - s(g)
+    t max=! x(p,g,d)
+    a(p) +=! x(p,g,d)
+}"""
 RUNS: dict[str, tuple[str, Shapes, list[str]]] = {
     "a norm of groups": (
         NORM, [(2, 5, 3, 2), (3, 2), (2, 3), ()],
@@ -47,6 +53,9 @@ RUNS: dict[str, tuple[str, Shapes, list[str]]] = {
         EXTREMES, [(5, 3, 4)], ["S0_part", "S0", "S1_run", "S1", "S2", "S3_run", "S3", "S4"],
     ),
     "several axes of pixels": (PIXELS, [(2, 3, 4, 3, 2)], ["S0_part", "S0", "S1_run", "S1"]),
+    "reductions of both axes": (
+        TOTALS, [(5, 3, 4)], ["S0_part", "S0", "S1_run", "S1", "S2", "S3"],
+    ),
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ def test_the_reach_is_what_all_readers_need(lower: Lower) -> None:
         head="float(N) x) -> (c",
     )
     assert chain.members == ("S0", "S1", "S2")
-    assert (chain.inside, chain.stored) == ({"a", "b"}, {"c"})
+    assert (chain.inside, chain.stored) == (("a", "b"), ("c",))
     assert {name: along for name, (along,) in chain.reach.items()} == {
         "a": (-3, 2), "b": (-2, 0), "c": (0, 0),
     }  # fmt: skip
@@ -31,7 +31,7 @@ def test_the_reach_is_what_all_readers_need(lower: Lower) -> None:
 
 def test_what_is_stored_reaches_its_own_tile(lower: Lower) -> None:
     (chain,) = chains(lower, "a(i) = x(i)\n b(i) = a(i + 2)", (50,), head="float(N) x) -> (a, b")
-    assert chain.reach["a"] == ((0, 2),) and chain.stored == {"a", "b"}
+    assert chain.reach["a"] == ((0, 2),) and chain.stored == ("a", "b")
     assert (chain.lower, chain.extents) == ((-2,), (52,))
 
 
@@ -68,4 +68,4 @@ def test_arrays_kept_in_memory_part_chains(lower: Lower) -> None:
     scop = lower(f"def f(float(N) x) -> (d) {{ {body} }}", (50,))
     first, second = chains_of(scop, apart={"b"})
     assert (first.members, second.members) == (("S0", "S1"), ("S2", "S3"))
-    assert first.stored == {"b"} and second.inside == {"c"}
+    assert first.stored == ("b",) and second.inside == ("c",)
