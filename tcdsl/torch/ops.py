@@ -181,6 +181,23 @@ def _torch_type(dtype: DType) -> torch.dtype:
     return found
 
 
+def _key_set(key: str) -> Any:
+    return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+
+def _converted(head: Head, tensors: Sequence[torch.Tensor], device: str) -> list[torch.Tensor]:
+    """Return *tensors* on *device* in the declared types, as PyTorch's own rules of autocast do.
+
+    Doubles, integers and other devices' tensors stay.
+    """
+    found = []
+    for name, x in zip(head.inputs, tensors, strict=True):
+        declared = head.tensors[name].dtype
+        is_kept = x.dtype == torch.float64 or not x.is_floating_point() or x.device.type != device
+        found.append(x.to(_torch_type(declared)) if declared.is_float and not is_kept else x)
+    return found
+
+
 def _as_list(found: Any) -> list[torch.Tensor]:
     return list(found) if isinstance(found, tuple) else [found]
 
@@ -233,23 +250,12 @@ class _Operator:
         return tuple(found) if len(found) > 1 else found[0]
 
     def _autocast(self, device: str, key: str) -> Callable[..., Any]:
-        head, operator = self.form.head, self.operator
-        without = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
-        wanted = [
-            _torch_type(head.tensors[n].dtype)
-            if n in head.inputs and head.tensors[n].dtype.is_float else None
-            for n in head.parameters
-        ]  # fmt: skip
-
-        def cast(arg: Any, dtype: torch.dtype | None) -> Any:
-            # As PyTorch's own rules: doubles, integers and other devices' tensors stay.
-            if dtype is None or arg.device.type != device or arg.dtype in (dtype, torch.float64):
-                return arg
-            return arg.to(dtype) if arg.is_floating_point() else arg
+        form, operator, without = self.form, self.operator, _key_set(key)
 
         def autocast(*args: Any) -> Any:
+            tensors, sizes = self._split(args)
             with torch._C._ExcludeDispatchKeyGuard(without):
-                return operator(*map(cast, args, wanted))
+                return operator(*form.arguments(_converted(form.head, tensors, device), sizes))
 
         return autocast
 
@@ -298,11 +304,24 @@ class _Derived:
         """Give *name* its kernels and rules."""
         for key in _KERNEL_KEYS:
             library.impl(name, untraced(self._call), key)
+        for device, key in _AUTOCAST.items():
+            library.impl(name, untraced(self._autocast(device, key)), key)
         qualified = f"{library.ns}::{name}"
         torch.library.register_fake(qualified, self._fake, lib=library)
         library.impl(name, untraced(self._autograd), "Autograd", with_keyset=True)
         torch.library.register_vmap(qualified, untraced(self._vmap), lib=library)
         library.impl(name, untraced(legacy_vmap.batched(self._vmap)), "Batched")
+
+    def _autocast(self, device: str, key: str) -> Callable[..., Any]:
+        """Return the rule: at a level of ``torch.vmap`` the operator itself has met none."""
+        form, operator, without = self.form, self.operator, _key_set(key)
+
+        def autocast(inputs: list[Any], sizes: list[int], path: str) -> Any:
+            converted = _converted(form.at(path).head, inputs, device)
+            with torch._C._ExcludeDispatchKeyGuard(without):
+                return operator(converted, sizes, path)
+
+        return autocast
 
     def _call(self, inputs: list[Any], sizes: list[int], path: str) -> list[torch.Tensor]:
         form = self.form.at(path)

@@ -198,3 +198,9 @@ def test_a_function_itself_in_a_compiled_model(x: Any) -> None:
     torch._dynamo.reset()
     with pytest.raises(torch._dynamo.exc.Unsupported, match=r"tcdsl\.torch\.op"):
         torch.compile(m, backend="aot_eager", fullgraph=True)(x)
+
+
+def test_sizes_that_differ_in_a_graph_of_open_sizes(x: Any) -> None:
+    torch._dynamo.reset()
+    with pytest.raises(RuntimeError, match="N has two values: dimension 0 of 'w' is another"):
+        torch.compile(gated, backend="aot_eager", dynamic=True)(x, torch.ones(4).double())
