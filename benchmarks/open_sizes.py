@@ -174,7 +174,8 @@ def tensors_of(job: Job, value: int) -> list[Any]:
     for name, shape in job.shapes(value).items():
         dtype = getattr(torch, head.tensors[name].dtype.name)
         if dtype.is_floating_point:
-            found.append(torch.rand(shape, device="cuda", dtype=dtype))
+            # Squares, so that no moment is about 0: its digits would be lost, in any order of it.
+            found.append(torch.rand(shape, device="cuda", dtype=dtype).square())
         else:
             found.append(torch.randint(0, 2, shape, device="cuda").to(dtype))
     return found

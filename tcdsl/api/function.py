@@ -368,6 +368,14 @@ class Function(metaclass=Documented):
         return self._definition.at(sizes), specs, chosen
 
 
+# Asked for by PyTorch's dynamo, which would trace a call down to the addresses of arrays.
+vars(Function)["__call__"].__dict__.update(
+    _torchdynamo_disable=True,
+    _torchdynamo_disable_msg="a tcdsl function is no part of a graph; an operator of it is: "
+    'tcdsl.torch.op(f, name="mylib::f")',
+)
+
+
 def _function_again(text: str, source_name: str, name: str, options: Options) -> Function:
     """Return what was pickled: the program is checked again, and compiled when it is called."""
     defs = lazy_program(Source(text, source_name)).defs

@@ -1,6 +1,7 @@
 """Left sides that stay in the box of their target for all sizes, and not only for valid ones.
 
     d_t(i) += e where i in 1:3    --->    d_t(i) += e where i in 1:min(3, N)
+    d_t(2 * i) = e where i in 1:3 --->    d_t(2 * i) = e where i in 1:min(3, (N + 1) / 2)
     d_t(7) += e                   --->    d_t(i0) += e where i0 in 7:min(8, N)
     d_t(i / 2) += e               --->    d_t(i0) += e where i0 in 0:N, exists i0 == i / 2
 
@@ -15,7 +16,9 @@ from dataclasses import replace
 from tcdsl.derivatives.inversion import Sizes
 from tcdsl.derivatives.lines import Box, BoxOfInstances, Line, Range
 from tcdsl.lang.comprehension import Binary, Expr, Index
+from tcdsl.lang.ranges.linear import linear
 from tcdsl.lang.ranges.reads import index_names
+from tcdsl.lang.ranges.size_functions import ceil_div, floor_div
 from tcdsl.lang.types.dtypes import BOOL
 
 
@@ -33,6 +36,8 @@ def clipped(line: Line, box: Box, sizes: Sizes, indices: Callable[[int], tuple[s
     for position, (subscript, dim) in enumerate(zip(line.subscripts, box, strict=True)):
         if isinstance(subscript, Index):
             ranges[subscript.name] = _within(ranges[subscript.name], dim, sizes)
+            continue
+        if clip_range(ranges, subscript, where, dim, sizes):
             continue
         value = where.builder.affine(subscript)
         # (A box is the hull of a number, whether or not any instance runs.)
@@ -59,6 +64,29 @@ def clipped(line: Line, box: Box, sizes: Sizes, indices: Callable[[int], tuple[s
         conditions=(*conditions, *line.instances.conditions),
     )  # fmt: skip
     return replace(line, subscripts=tuple(left), instances=instances)
+
+
+def clip_range(
+    ranges: dict[str, Range], subscript: Expr, where: BoxOfInstances, dim: Range, sizes: Sizes
+) -> bool:
+    """Shorten the range of the only index of *subscript* so that it is in *dim*, if it leaves it.
+
+    Return whether it has been; not where there are other indices, or none, or data give it.  The
+    order of the instances stays as it is.
+
+    :arg where: the instances, for all sizes, as *ranges* have them, or had them.
+    """
+    form = linear(subscript, sizes.space)
+    if form is None or len(form.coefficients) != 1 or where.contains(subscript, dim):
+        return False
+    ((name, factor),) = form.coefficients.items()
+    one = sizes.space.one
+    ends = dim[0].sub(form.rest), dim[1].sub(one).sub(form.rest)
+    if factor < 0:
+        ends = ends[1].neg(), ends[0].neg()
+    last = floor_div(ends[1], abs(factor))
+    ranges[name] = _within(ranges[name], (ceil_div(ends[0], abs(factor)), last.add(one)), sizes)
+    return True
 
 
 def _within(given: Range, dim: Range, sizes: Sizes) -> Range:

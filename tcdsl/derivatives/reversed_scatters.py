@@ -19,8 +19,13 @@ and so does the parallelism along them::
     y(b,i) = (I(i) < i ? y(b,I(i)) : 1) * x(b,i)
                                  --->    dy(b,I(i)) += dy(b,i) * x(b,i)   exists I(i) < i
 
-  The left side has to stay in the box for all sizes, and not only those
-that a call can have (:mod:`clipping` would change the order).
+The left side has to stay in the box for all sizes, and not only those that a call can have: ranges
+are shortened first, so that what the recurrence wrote is in the box, and what it read is guarded.
+At the sizes of a call neither changes anything.
+
+    y(2 * i) = y(2 * i - 2) * x(i) where i in 1:3
+                                 --->    dy(2 * i - 2) += dy(2 * i) * x(i)
+                                         where i in 1:min(3, (N + 1) / 2)
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +33,7 @@ from dataclasses import field, replace
 from functools import reduce
 
 from tcdsl.derivatives import terms
+from tcdsl.derivatives.clipping import clip_range
 from tcdsl.derivatives.contributions import unguarded
 from tcdsl.derivatives.inversion import Inverse, Sizes
 from tcdsl.derivatives.lines import Box, BoxOfInstances, Line, Range
@@ -52,6 +58,7 @@ class Scatter:
     where: BoxOfInstances = field(init=False)
 
     def __post_init__(self) -> None:
+        self.line = _clipped(self.line, self.box, self.sizes)
         self.number = self.fresh("n") if len(self.own) > 1 else ""
         # What is in bounds for all sizes needs no guard, and a guard would move the left side.
         self.where = BoxOfInstances(
@@ -142,6 +149,17 @@ class Scatter:
         inside = Binary("&&", above, Binary("<", subscript, to_expr(upper), BOOL), BOOL)
         is_affine = self.where.builder.affine(subscript) is not None
         return inside if is_affine and self.where.always(inside) is not True else None
+
+
+def _clipped(line: Line, box: Box, sizes: Sizes) -> Line:
+    """Return *line* without the instances that write outside its *box*: no call has them."""
+    ranges = {name: run for name, run in line.instances.ranges.items() if run is not None}
+    if len(ranges) < len(line.instances.ranges):
+        return line
+    for subscript, dim in zip(line.subscripts, box, strict=True):
+        where = BoxOfInstances(ranges, sizes.space, sizes.space.sane)
+        clip_range(ranges, subscript, where, dim, sizes)
+    return replace(line, instances=replace(line.instances, ranges=ranges))
 
 
 def _reads(expr: Expr) -> bool:

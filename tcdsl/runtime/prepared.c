@@ -108,7 +108,11 @@ static PyObject *call_it(PyObject *callable, PyObject *const *args, size_t nargs
   for (int32_t i = 0; i < self->n_args; ++i) {
     if (!is_known_type(self, args[i]))
       return PyObject_Vectorcall(self->otherwise, args, nargsf, names);
-    if (!pointer_of(self, args[i], given + i)) return NULL;
+    if (!pointer_of(self, args[i], given + i)) { /* a batch of tensors has no memory */
+      if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return NULL;
+      PyErr_Clear();
+      return PyObject_Vectorcall(self->otherwise, args, nargsf, names);
+    }
     all |= (uintptr_t)given[i];
   }
   if (all & self->misaligned) return PyObject_Vectorcall(self->otherwise, args, nargsf, names);

@@ -20,6 +20,7 @@ from tcdsl.errors import TCError
 from tcdsl.records import dataclass
 from tcdsl.torch.family import Form, extended, step
 from tcdsl.torch.legacy_vmap import nesting
+from tcdsl.torch.untraced import untraced
 
 below_autograd = torch._C._AutoDispatchBelowAutograd
 _AFTER = torch._C._after_autograd_keyset
@@ -135,6 +136,10 @@ class _Node(torch.autograd.Function):
         for position, gradient in zip(derivative.by, found, strict=True):
             gradients[position] = gradient
         return None, *gradients
+
+
+for rule in (_Node.forward, _Node.jvp, _Node.backward):
+    untraced(rule)
 
 
 def _run_below(call: Call, step: str, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from tcdsl.errors import NOT_AN_ARRAY
 from tcdsl.records import dataclass
 from tcdsl.runtime.arrays import WIDEST_ACCESS
 from tcdsl.runtime.cpu_call import CpuCall
@@ -48,8 +49,12 @@ def tell_inductor(operator: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a graph knows of a call; *is_listed*: one result is a list of one, too."""
+    """What a graph knows of a call of the operator *name*, or of one of its derived forms.
 
+    *is_listed*: one result is a list of one, too.
+    """
+
+    name: str
     layouts: Layouts  # of the tensors
     results: Layouts
     is_listed: bool
@@ -82,6 +87,7 @@ class DirectCall:
 
     def _checked(self, tensors: Sequence[Any]) -> Any:
         """Return the results of a call that is checked, and learn what it goes through."""
+        self._require_memory(tensors)
         found = self._form.call(tensors, self._sizes)
         results = found if isinstance(found, tuple) else (found,)
         assert _have(results, self._known.results), "the shapes are those in the graph"
@@ -94,11 +100,28 @@ class DirectCall:
                 self._learn(run, len(tensors))
         return results if self._is_listed else found
 
+    def _require_memory(self, tensors: Sequence[Any]) -> None:
+        """Say whether one of *tensors* is a batch, for which Inductor has made no code.
+
+        :raises ShapeError: (TC056) one is.
+        """
+        for parameter, x in zip(self._form.head.inputs, tensors, strict=True):
+            if not _has_memory(x):
+                raise NOT_AN_ARRAY(
+                    what=f"argument {parameter!r} of {self._known.name}",
+                    found="a batch of tensors, in code that torch.compile made for one",
+                    advice="take the batch inside torch.compile, as in "
+                    "torch.compile(torch.func.jacrev(f)), or of f itself, not compiled",
+                )
+
     def _learn(self, run: Callable[..., Any], count: int) -> None:
         """Go through *run*, of a warm path, with tensors that are aligned; others are checked."""
 
         def quick(tensors: Sequence[Any]) -> Any:
-            addresses = [x.data_ptr() for x in tensors]
+            try:
+                addresses = [x.data_ptr() for x in tensors]
+            except RuntimeError:  # PyTorch's, that one has none
+                return self._checked(tensors)
             if reduce(or_, addresses, 0) & _MISALIGNED:
                 return self._checked(tensors)
             found = run(tensors, None, addresses)
@@ -108,6 +131,14 @@ class DirectCall:
         call = getattr(run, "__self__", None)
         if self._prepared is not None and isinstance(call, CpuCall):
             call.prepare(self._prepared, count, is_listed=self._is_listed)
+
+
+def _has_memory(tensor: Any) -> bool:
+    try:
+        tensor.data_ptr()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _have(tensors: Sequence[Any], layouts: Layouts) -> bool:

@@ -19,9 +19,8 @@ for aliases and mutations, of which a function that always makes its results has
 """
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, wraps
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -43,6 +42,7 @@ from tcdsl.torch.autograd import (
 )
 from tcdsl.torch.direct import DirectCall, Known, Layouts, tell_inductor
 from tcdsl.torch.family import Batch, Form, extended, step
+from tcdsl.torch.untraced import untraced
 
 _NAME = re.compile(r"([A-Za-z_]\w*)::([A-Za-z_]\w*)")
 _AUTOCAST = {"cpu": "AutocastCPU", "cuda": "AutocastCUDA"}
@@ -105,7 +105,7 @@ def direct_call(
     namespace, _, short = name.partition("::")
     plain = short.removeprefix("_").removesuffix("_derived") if path else short
     form = _REGISTERED[f"{namespace}::{plain}"].form
-    known = Known(layouts, results, is_listed=bool(path))
+    known = Known(f"{namespace}::{plain}", layouts, results, is_listed=bool(path))
     return DirectCall(form.at(path) if path else form, sizes, known).quickly()
 
 
@@ -181,25 +181,25 @@ def _torch_type(dtype: DType) -> torch.dtype:
     return found
 
 
+def _key_set(key: str) -> Any:
+    return torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+
+def _converted(head: Head, tensors: Sequence[torch.Tensor], device: str) -> list[torch.Tensor]:
+    """Return *tensors* on *device* in the declared types, as PyTorch's own rules of autocast do.
+
+    Doubles, integers and other devices' tensors stay.
+    """
+    found = []
+    for name, x in zip(head.inputs, tensors, strict=True):
+        declared = head.tensors[name].dtype
+        is_kept = x.dtype == torch.float64 or not x.is_floating_point() or x.device.type != device
+        found.append(x.to(_torch_type(declared)) if declared.is_float and not is_kept else x)
+    return found
+
+
 def _as_list(found: Any) -> list[torch.Tensor]:
     return list(found) if isinstance(found, tuple) else [found]
-
-
-def untraced(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *rule*, none of whose frames dynamo traces.
-
-    It would in ``torch.vmap(torch.compile(f))``, down to the addresses of arrays, and fail there.
-    """
-    known: list[Callable[..., Any]] = []
-
-    @wraps(rule)
-    def run(*args: Any) -> Any:
-        dynamo = sys.modules.get("torch._dynamo")  # nobody traces who has not imported it
-        if dynamo is not None and not known:
-            known.append(dynamo.disable(rule))
-        return (known[0] if known else rule)(*args)
-
-    return run
 
 
 # --- the operator itself -------------------------------------------------------------------
@@ -214,14 +214,14 @@ class _Operator:
     def register(self, library: Any, name: str) -> None:
         """Give *name* its kernels and rules."""
         for key in _KERNEL_KEYS:
-            library.impl(name, self.kernel, key)
+            library.impl(name, untraced(self.kernel), key)
         for device, key in _AUTOCAST.items():
-            library.impl(name, self._autocast(device, key), key)
+            library.impl(name, untraced(self._autocast(device, key)), key)
         qualified = f"{library.ns}::{name}"
         torch.library.register_fake(qualified, self._fake, lib=library)
-        library.impl(name, self._autograd, "Autograd", with_keyset=True)
+        library.impl(name, untraced(self._autograd), "Autograd", with_keyset=True)
         torch.library.register_vmap(qualified, untraced(self._vmap), lib=library)
-        library.impl(name, legacy_vmap.batched(self._vmap), "Batched")
+        library.impl(name, untraced(legacy_vmap.batched(self._vmap)), "Batched")
 
     def _split(self, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Return what *args* has for the tensors, and what for the sizes."""
@@ -250,23 +250,12 @@ class _Operator:
         return tuple(found) if len(found) > 1 else found[0]
 
     def _autocast(self, device: str, key: str) -> Callable[..., Any]:
-        head, operator = self.form.head, self.operator
-        without = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
-        wanted = [
-            _torch_type(head.tensors[n].dtype)
-            if n in head.inputs and head.tensors[n].dtype.is_float else None
-            for n in head.parameters
-        ]  # fmt: skip
-
-        def cast(arg: Any, dtype: torch.dtype | None) -> Any:
-            # As PyTorch's own rules: doubles, integers and other devices' tensors stay.
-            if dtype is None or arg.device.type != device or arg.dtype in (dtype, torch.float64):
-                return arg
-            return arg.to(dtype) if arg.is_floating_point() else arg
+        form, operator, without = self.form, self.operator, _key_set(key)
 
         def autocast(*args: Any) -> Any:
+            tensors, sizes = self._split(args)
             with torch._C._ExcludeDispatchKeyGuard(without):
-                return operator(*map(cast, args, wanted))
+                return operator(*form.arguments(_converted(form.head, tensors, device), sizes))
 
         return autocast
 
@@ -314,12 +303,25 @@ class _Derived:
     def register(self, library: Any, name: str) -> None:
         """Give *name* its kernels and rules."""
         for key in _KERNEL_KEYS:
-            library.impl(name, self._call, key)
+            library.impl(name, untraced(self._call), key)
+        for device, key in _AUTOCAST.items():
+            library.impl(name, untraced(self._autocast(device, key)), key)
         qualified = f"{library.ns}::{name}"
         torch.library.register_fake(qualified, self._fake, lib=library)
-        library.impl(name, self._autograd, "Autograd", with_keyset=True)
+        library.impl(name, untraced(self._autograd), "Autograd", with_keyset=True)
         torch.library.register_vmap(qualified, untraced(self._vmap), lib=library)
-        library.impl(name, legacy_vmap.batched(self._vmap), "Batched")
+        library.impl(name, untraced(legacy_vmap.batched(self._vmap)), "Batched")
+
+    def _autocast(self, device: str, key: str) -> Callable[..., Any]:
+        """Return the rule: at a level of ``torch.vmap`` the operator itself has met none."""
+        form, operator, without = self.form, self.operator, _key_set(key)
+
+        def autocast(inputs: list[Any], sizes: list[int], path: str) -> Any:
+            converted = _converted(form.at(path).head, inputs, device)
+            with torch._C._ExcludeDispatchKeyGuard(without):
+                return operator(converted, sizes, path)
+
+        return autocast
 
     def _call(self, inputs: list[Any], sizes: list[int], path: str) -> list[torch.Tensor]:
         form = self.form.at(path)

@@ -6,7 +6,7 @@ holds for all sizes.  Where a function has several pieces, PyTorch guards on the
 """
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from operator import eq, ge, sub
 from typing import Any
 
@@ -62,22 +62,23 @@ class ShapeFunction:
         """Return the value of each size; PyTorch is told of those that must be equal."""
         c = self._function.comprehension
         bound: dict[str, int] = dict(zip(c.size_parameters, sizes, strict=True))
-        later: list[tuple[Dim, int]] = []
+        later: list[tuple[Dim, int, str]] = []
         for name, shape in zip(c.inputs, shapes, strict=True):
             dims = c.tensors[name].dims
             if len(dims) != len(shape):
                 bind_sizes(c, {n: tuple(s) for n, s in zip(c.inputs, shapes, strict=True)})
-            for dim, extent in zip(dims, shape, strict=True):
+            for position, (dim, extent) in enumerate(zip(dims, shape, strict=True)):
                 assert dim is not None, "the extents of parameters are declared"
                 if isinstance(dim, str) and dim not in bound and len(factors_of(dim)) == 1:
                     bound[dim] = extent
                 else:
-                    later.append((dim, extent))
-        for dim, extent in later:
+                    later.append((dim, extent, f"dimension {position} of {name!r}"))
+        for dim, extent, where in later:
             value: Any = 1
             for factor in factors_of(dim):
                 value = value * (bound[factor] if isinstance(factor, str) else factor)
-            torch._check(extent == value, lambda dim=dim: f"{c.signature}: {dim} has two values")
+            said = partial("{}: {} has two values: {} is another".format, c.signature)
+            torch._check(extent == value, partial(said, dim, where))
         return bound
 
     @cached_property

@@ -13,6 +13,7 @@ from tests.derivatives.gradients import (
     tupled,
 )
 
+DTYPES = {"float32": np.float32, "float16": np.float16}
 AT = np.array([3, 1, 5, 0, 2, 2], np.int32)
 N = (6,)
 
@@ -45,6 +46,16 @@ FORMS: dict[str, tuple[str, list[Any]]] = {
     "a row before": ("def f(float64(N, M) x) -> (y) { y(i, j) = x(i, j)  y(i, j) = y(i - 1, j) * y(0, j) * x(i, j) * y(i, j - 1) where i in 1:N, j in 1:M }", [(4, 3)]),
     "rows in other orders": ("def f(float64(N, M) x) -> (y) { y(i, j) = x(i, j)  y(i, j) = y(i - 1, M - 1 - j) * x(i, j) * y(i - 1, (j * 2) / 3) where i in 1:N }", [(4, 3)]),
     "sums of pairs": ("def f(float64(N) x) -> (y) { y(i) = x(i)  y(i / 2) += y(i) * y(i) where i in 0:N }", [N]),
+    "in bounds at some sizes": ("def f(float64(N) x, float64(N) y) -> (y) { y(2 * i) = y(2 * i - 2) * x(i) where i in 1:3 }", [N, N]),
+    "in bounds at some sizes, the least": ("def f(float64(N) x, float64(M) y) -> (y) { y(2 * i) = y(2 * i - 2) * x(i) * x(i) where i in 1:3 }", [(3,), (5,)]),
+    "in bounds at some sizes, none": ("def f(float64(N) x, float64(M) y) -> (y) { y(2 * i) = y(2 * i - 2) * x(i) where i in 1:N }", [(1,), (3,)]),
+    "in bounds at some sizes, halves": ("def f(float64(N) x, float64(M) y) -> (y) { y(i) = y(i / 2) * x(i) * y(i) where i in 1:N }", [(4,), (7,)]),
+    "in bounds at some sizes, two": ("def f(float64(N) x, float64(M) y) -> (y) { y(3 * i) = y(i) * x(i) + y(2 * i) * y(i) where i in 1:N }", [(4,), (10,)]),
+    "in bounds at some sizes, downwards": ("def f(float64(N) x, float64(M) y) -> (y) { y(M - 1 - 2 * i) = y(M + 1 - 2 * i) * x(i) where i in 1:N }", [(3,), (6,)]),
+    "in bounds at some sizes, rows": ("def f(float64(B, N) x, float64(B, M) y) -> (y) { y(b, i + 1) = y(b, i / 2) * x(b, i) + y(b, i) where b in 0:B, i in 0:N }", [(2, 4), (2, 5)]),
+    "in bounds at some sizes, data": ("def f(float64(N) x, int32(N) I, float64(M) y) -> (y) { y(i) = y(I(i)) * x(i) where i in 1:N }", [N, AT, (8,)]),
+    "in bounds at some sizes, guarded": ("def f(float64(N) x, int32(N) I, float64(M) y) -> (y, float64(M) z) { y(i) = (I(i) < i ? y(I(i) / 2) : 0.5) * x(i) where i in 1:N  z(i) = y(i) * y(i) }", [N, AT, (8,)]),
+    "in bounds at some sizes, triangles": ("def f(float64(N, N) x, float64(M, N) y) -> (y) { y(i, j) = y(i, j / 2) * x(i, j) where i in 0:N, j in 1:i + 1 }", [(4, 4), (5, 4)]),
     "every second": ("def f(float64(N) y) -> (y) { y(2 * i) = y(N - 1 - i) * y(2 * i) where i in 0:(N + 1) / 2 }", [N]),
 }  # fmt: skip
 SCATTERED = (
@@ -52,6 +63,9 @@ SCATTERED = (
     "data along rows",
     "data along rows, some",
     "halves and neighbours",
+    "in bounds at some sizes, two",
+    "in bounds at some sizes, rows",
+    "in bounds at some sizes, data",
     "summed over others",
 )
 
@@ -79,7 +93,32 @@ def test_the_derivatives_are_those_of_differences(name: str) -> None:
         tcdsl.testing.check(derivative, *inputs, *given, targets=("cpu", "emulate"))
 
 
-@pytest.mark.parametrize("name", ["mirrored", "transposed", "Gauss and Seidel", "a fixed element"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_recurrences_in_bounds_at_some_sizes_at_all_of_them(dtype: str) -> None:
+    """Compiled for open sizes, too: ranges that are shortened are as they were wherever it runs."""
+    f = tcdsl.define(f"""def f({dtype}(N) x, {dtype}(M) y) -> (y) {{
+        y(3 * i) = y(i) * x(i) + y(2 * i) where i in 1:N
+    }}""").f
+    derivative = tcdsl.vjp(f)
+    for n, m in ((1, 1), (1, 9), (3, 7), (3, 8), (6, 16)):
+        x, y, d = (np.linspace(0.5, 1.5, size) for size in (n, m, m))
+        inputs = [a.astype(DTYPES[dtype]) for a in (x, y, d)]
+        for options in (None, tcdsl.Options(dynamic_sizes=("M", "N"))):
+            tcdsl.testing.check(derivative, *inputs, targets=("cpu", "emulate"), options=options)
+    with pytest.raises(tcdsl.TCError, match="out of bounds"):
+        derivative(*(inputs[0], inputs[1][:15], inputs[2][:15]))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "in bounds at some sizes",
+        "mirrored",
+        "transposed",
+        "Gauss and Seidel",
+        "a fixed element",
+    ],
+)
 def test_second_derivatives(name: str) -> None:
     text, shapes = FORMS[name]
     f, inputs = tcdsl.define(text).f, draw(shapes)

@@ -363,9 +363,9 @@ REFUSED = [
         (1, 28),
     ),
     (
-        "def f(float(N) y) -> (y) { y(2 * i) = y(2 * i - 2) * y(2 * i) where i in 1:3 }",
+        "def f(float(M, N) y) -> (y) { y(3, i) = y(3, i / 2) * 0.5 where i in 1:N }",
         "at some sizes alone",
-        (1, 28),
+        (1, 31),
     ),
     (
         "def f(float(N) x, size R) -> (y) { y(i) = x(i * R)  y(i) +=! x(i) where i in 0:2 }",
