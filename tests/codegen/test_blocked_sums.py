@@ -118,7 +118,8 @@ def test_loops_in_an_iteration_are_printed_once(avx2: None) -> None:
 
 def test_a_nest_has_one_sum_for_all_its_innermost_loops(avx2: None) -> None:
     """Of three taps with 32 channels each: what is saved is cleared before the loop over taps."""
-    found = source(NEST, "cpu", (2, 38, 32), (3, 32, 16))
+    specs = [tcdsl.spec(shape, "float32") for shape in ((2, 38, 32), (3, 32, 16))]
+    found = tcdsl.define(NEST)["f"].compile(*specs, options=Options(threads=1)).source
     saved = re.search(r"float w_sum0\[\d+\];.*?for \(int64_t (c\d) = 0; \1 <= 2;", found, re.DOTALL)
     assert saved is not None
     after = found[saved.end() :]

@@ -142,7 +142,7 @@ def test_large_scratch_whose_kernels_do_not_meet_shares_memory(
         e(i) +=! x(i,j) * d(j)
         y(j) +=! x(i,j) * e(i)
     }"""
-    made = cuda_unit(source, (rows, 8)).source
+    made = cuda_unit(source, (rows, 8), options=Options(fuse="none")).source
     used = {
         p.name: p.offset
         for launch in made.launches
@@ -161,7 +161,7 @@ def test_large_scratch_of_one_kernel_does_not_share_memory(cuda_unit: MakeUnit) 
         y(j) +=! x(i,j) * c(i)
     }"""
     rows = 400_000
-    launches = cuda_unit(source, (rows, 8)).source.launches
+    launches = cuda_unit(source, (rows, 8), options=Options(fuse="none")).source.launches
     scratch = [
         {p.name: p.offset for p in launch.parameters if p.kind is ParameterKind.SCRATCH}
         for launch in launches

@@ -72,7 +72,7 @@ def test_rows_that_others_read_too_are_kept(cuda_unit: MakeUnit) -> None:
     }"""
     source = cuda_unit(text, (65536, 64)).source
     (kernel,) = (k for k in source.text.split('extern "C"') if "fold_x<" in k)
-    # Copies of counts in shared memory have barriers before and after all rows, not in one.
-    row = kernel[kernel.index("fold_x<") : kernel.index("tc_atomic_add_i32(")]
+    # Sums of columns are folded after all rows, with barriers; a row has none.
+    row = kernel[kernel.index("fold_x<") : kernel.index("tc_fold_y_first<")]
     assert row.count("fold_x<") == 4
     assert "__syncthreads" not in row and "tc_changing" not in kernel
