@@ -40,6 +40,7 @@ MAPPED = (
     "poly",
     "runtime",
     "strategies",
+    "torch",
     "rewrites",
     "schedule",
 )
