@@ -866,6 +866,23 @@ def test_a_numbered_fold_must_meet_another_barrier_before_it_comes_back(
 
 
 @needs_gxx
+def test_windows_and_vectors_that_are_not_there() -> None:
+    """Windows of four at all distances from a vector, and loads whose vector may be missing."""
+    windows = [f"tc_window<4, {k}>(&v[4 + {k}])" for k in range(1, 4)]
+    loads = [f"tc_or_zero(tc_vload_if<4>(&v[8], v, {there}), {there})" for there in (0, 1)]
+    body = "".join(
+        f"const auto v{n} = {value}; for (int l = 0; l < 4; l++) r[{4 * n} + l] = v{n}[l];"
+        for n, value in enumerate((*windows, *loads))
+    )
+    functions = "tc_window", "tc_or_zero", "tc_vload_if"
+    given = np.arange(100, 116, dtype=np.int32)
+    found = np.full(20, -1, np.int32)
+    emulate(block_kernel(body, (1, 1), *functions), {"v": given, "r": found})
+    rows = [*(given[4 + k : 8 + k] for k in range(1, 4)), np.zeros(4), given[8:12]]
+    assert (found.reshape(5, 4) == rows).all()
+
+
+@needs_gxx
 def test_index_arithmetic() -> None:
     body = (
         "const int n = v[threadIdx.x];\n"

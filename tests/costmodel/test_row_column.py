@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from tcdsl.costmodel.chip import load_chip
+from tcdsl.costmodel.rates import read_rate
 from tcdsl.costmodel.row_column import LEAST_ROWS, MOST_VALUES, RowsAndColumns, best_share, shares
 
 # layernorm's backward of (16384, 4096) in float32: x, dy and two sums a column.
@@ -52,6 +53,9 @@ def test_rows_that_no_block_keeps_are_shared_by_the_least_cluster_that_does() ->
         long = replace(LONG, groups=groups, row_bytes=12 * 4 * groups)
         found = list(shares(chip, long))
         assert found and {share.cluster for share in found} == {cluster}
+        streaming = long.rows * long.row_bytes / read_rate(chip)
+        least = min(share.seconds for share in found)
+        assert streaming < least < 1.5 * streaming, "each block loads its part of a row"
         for share in found:
             assert share.blocks * cluster <= share.resident_blocks * chip.multiprocessors
             assert share.blocks * share.per_block >= long.pieces
