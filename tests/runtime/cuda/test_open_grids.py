@@ -66,6 +66,21 @@ def test_each_size_has_its_grid(
         assert fake.shared == [1000 + 16 * n for n in (5, 5, 64, 64, 5, 5, 5, 5)]
 
 
+def test_bound_calls_of_two_sizes_in_turn(
+    f: Any, gpuarray: Make, fake: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both, of one class, launch by the same memory on a stream that is not the default one."""
+    monkeypatch.setattr(libraries._Pycuda, "stream_source", lambda *args: lambda: SIDE)
+    monkeypatch.setattr(libraries._Pycuda, "stream", lambda *args: SIDE)
+    sizes = (37, 61)
+    arrays = [gpuarray(array(size)) for size in sizes]
+    bound = [f.compile(x, options=OPTIONS).bind(x) for x in arrays]
+    for number in (0, 1, 0, 1):
+        np.testing.assert_array_equal(bound[number]().get(), 2 * array(sizes[number]))
+    assert fake.grids == [(n, 1, 1) for n in (10, 16, 10, 16)]
+    assert fake.shared == [1000 + 16 * n for n in (10, 16, 10, 16)]
+
+
 def test_arrays_of_the_host(f: Any, fake: Any) -> None:
     for size in (17, 100):
         found = f(array(size), target="cuda", options=OPTIONS)
