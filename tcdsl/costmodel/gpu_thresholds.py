@@ -114,7 +114,6 @@ UNROLLED_BYTES = 128  # of a thread, in registers, on their way
 # 1024 threads: 50 registers by turns, one block a multiprocessor, 32.9 us; 29 registers and 27.8 us
 # in a loop.  In bfloat16, 512 threads: 24.0 by turns and 25.4 (H200).
 THREADS_WITH_SEVERAL_TURNS = 512
-FOLDED_ROW_BYTES = 64  # of a row of partial sums that a block loads: so many blocks load them
 SUMMED_ITERATIONS = 64  # of a loop, that are worth blocks of their sum
 RANGE_ITERATIONS = 4  # between bounds that are loaded, whose loads start together
 
@@ -123,7 +122,7 @@ RANGE_ITERATIONS = 4  # between bounds that are loaded, whose loads start togeth
 # Registers of a thread, as NVRTC 13 has for 860 candidates of row, column and pointwise kernels.
 REGISTERS_BESIDE_KEPT = 16  # beside values of rows or columns that it keeps, ...
 # ... but of 64 registers, all that 1024 threads may have, NVRTC fills 52 with the values of a row
-# (softmax, rmsnorm, losses) before it stores any; of a layernorm 3 of 52.
+# (softmax, rmsnorm, losses) before it stores any; of a layernorm 3 of 52 (`ptxas -v`, sm_90a).
 FEWEST_BESIDE_KEPT = 12
 REGISTERS_OF_RESULT = 2  # ... and of each of the sums of neighbours that it has then
 REGISTERS_OF_STREAM = 32  # where it keeps nothing, and at least

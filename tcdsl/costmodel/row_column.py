@@ -24,8 +24,7 @@ from dataclasses import replace
 from math import ceil
 
 from tcdsl.costmodel.chip import WARP, Chip
-from tcdsl.costmodel.gpu_thresholds import FOLDED_ROW_BYTES
-from tcdsl.costmodel.rates import read_rate
+from tcdsl.costmodel.rates import fold_rate, read_rate
 from tcdsl.costmodel.registers import REGISTER_BYTES, blocks_at_once, registers_of
 from tcdsl.records import dataclass
 
@@ -185,6 +184,5 @@ def _sums_seconds(gpu: Chip, problem: RowsAndColumns, blocks: int) -> float:
     """Return how long it takes to store the partial sums of *blocks*, and to load them again."""
     row_bytes = problem.groups * problem.vector * problem.sums_bytes
     total = problem.tiles * blocks * row_bytes
-    loading = max(1, min(gpu.multiprocessors, problem.tiles * ceil(row_bytes / FOLDED_ROW_BYTES)))
-    rate = min(gpu.l2_bytes_per_s, loading * gpu.multiprocessor_bytes_per_s)
-    return total / gpu.l2_bytes_per_s + total / rate
+    loading = total / fold_rate(gpu, problem.tiles * row_bytes)
+    return total / gpu.l2_bytes_per_s + loading

@@ -1,16 +1,16 @@
 """How long a schedule takes, on the machine of its problem: what it costs, and the estimate.
 
-Blocks that sum parts of results without tickets leave these to a kernel of their own, which loads
-a row of them at once in each of its blocks::
+Blocks that sum parts of results without tickets leave these to a kernel of their own, whose blocks
+have a part of the results each (costmodel/rates)::
 
     t = launch + latency + bytes / min(rate of the second-level cache, blocks x that of one)
 """
 
-from math import ceil, prod
+from math import prod
 
-from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.costmodel.estimate import Estimate, estimate
+from tcdsl.costmodel.rates import fold_rate
 from tcdsl.costmodel.work import AnyWork
 from tcdsl.strategies.cpu_work import cpu_work_of
 from tcdsl.strategies.problem import Problem
@@ -26,7 +26,7 @@ def estimated(problem: Problem, schedule: Schedule) -> tuple[AnyWork, Estimate]:
 
 
 def seconds_of(problem: Problem, schedule: Schedule) -> float:
-    """Return the estimated time of *schedule*."""
+    """Return the estimated time of *schedule*, without the folds that it leaves to a kernel."""
     return estimated(problem, schedule)[1].seconds
 
 
@@ -46,6 +46,5 @@ def fold_seconds(problem: Problem, schedule: Schedule) -> float:
     if not moved:
         return 0.0
     gpu = problem.gpu
-    loading = min(gpu.multiprocessors, ceil(most / gpu_thresholds.FOLDED_ROW_BYTES))
-    rate = min(gpu.l2_bytes_per_s, loading * gpu.multiprocessor_bytes_per_s)
-    return gpu.programmatic_launch_s + gpu.dram_latency_s + moved / rate
+    waiting = gpu.programmatic_launch_s + gpu.dram_latency_s
+    return waiting + moved / fold_rate(gpu, most)

@@ -14,7 +14,8 @@ would be a pass of its own.  Where a cluster of blocks holds a row, and writes i
     chunks     those above, and the rest of the row     x is read twice     all multiprocessors
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from tcdsl.costmodel import gpu_thresholds
@@ -33,6 +34,7 @@ from tcdsl.strategies.chunked_rows import ChunkedRows
 from tcdsl.strategies.estimated import seconds_of
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.templates import row_cluster
+from tcdsl.strategies.traffic import moved_bytes
 
 THREADS = (128, 256, 512, 1024)  # of a block
 VALUES = (8, 16, 32, 64)  # of a row, in a thread
@@ -52,10 +54,9 @@ def in_chunks(
     for sums in exponential_sums(before):
         group = next(group for group in groups if sums.peak in group.members)
         problem = Problem(before, group, shapes, gpu)
-        if _stays_whole(problem, sums):
-            continue
-        cut = _best_cut(before, sums, shapes[sums.peak], gpu)
-        if cut is None or cut.seconds >= _most_seconds(problem, sums):
+        most = _seconds_to_beat(problem, sums)
+        cut = _best_cut(before, sums, shapes[sums.peak], gpu) if most > 0 else None
+        if cut is None or cut.seconds >= most:
             continue
         done = rescaled(scop, sums, cut.length)
         scop = done.scop
@@ -63,64 +64,35 @@ def in_chunks(
     return scop, tuple(found)
 
 
-def _stays_whole(problem: Problem, sums: ExponentialSums) -> bool:
-    """Return whether a row is short, or a column, or a block holds or computes one."""
+def _seconds_to_beat(problem: Problem, sums: ExponentialSums) -> float:
+    """Return the time that chunks must take less than, to be faster than what there is.
+
+    That is 0 where a row is short, or a column, or a block holds or computes one.  Where a cluster
+    holds a row, what the rest of its kernel takes by itself is left for them.
+    """
     shape = problem.shapes[sums.peak]
     row = len(shape.extents) - 1
     is_row = shape.order[-1] == row and any(strides[row] == 1 for strides in shape.strides)
     if not is_row or shape.extents[row] < MIN_ROW:
-        return True
-    sources = _sources(problem, sums)
-    writes = (w.array for n in problem.group.members for w in problem.shapes[n].statement.writes)
-    if not sources.isdisjoint(writes):
-        return True
-    if not _are_together(problem, sums) or _is_read_by_cluster(problem):
-        return False  # who only reads waits better in registers, and for nobody
-    schedule = next(choices(problem)).schedule(problem)
-    return not schedule.is_staged and not sources.isdisjoint(schedule.resident)
-
-
-def _sources(problem: Problem, sums: ExponentialSums) -> set[str]:
-    return {read.array for read in problem.shapes[sums.peak].statement.reads}
-
-
-def _are_together(problem: Problem, sums: ExponentialSums) -> bool:
-    return set(sums.members) <= set(problem.group.members)
-
-
-def _is_read_by_cluster(problem: Problem) -> bool:
-    """Return whether a cluster could hold the rows, which are not written."""
+        return 0.0
+    sources = {read.array for read in shape.statement.reads}
+    members = problem.group.members
+    if any(w.array in sources for n in members for w in problem.shapes[n].statement.writes):
+        return 0.0
+    if not set(sums.members) <= set(members):
+        return _seconds_as_written(problem, sums, may_chunk=True)
     clusters = row_cluster.cluster_rows(problem)
-    return clusters is not None and not clusters.rows.is_written
-
-
-def _most_seconds(problem: Problem, sums: ExponentialSums) -> float:
-    """Return the time that chunks must take less than, to be faster than what there is.
-
-    Where a cluster holds a row, what the rest of its kernel takes by itself is left for them.
-    """
-    if not _are_together(problem, sums) or _is_read_by_cluster(problem):
-        return _seconds_as_written(problem, sums)
-    choice = next(choices(problem))
-    schedule = choice.schedule(problem)
-    if not schedule.is_staged or _sources(problem, sums).isdisjoint(schedule.resident):
-        return _seconds_as_written(problem, sums)
-    rest = [name for name in problem.group.members if name not in sums.members]
-    return gpu_thresholds.CHUNKS_SHARE * seconds_of(problem, schedule) - _seconds_apart(
-        problem, rest
-    )
-
-
-def _seconds_apart(problem: Problem, names: Collection[str]) -> float:
-    """Return the time of a kernel of the statements *names*, which moves all of its arrays once."""
-    accesses = (
-        access
-        for name in names
-        for access in (*problem.scop.by_name[name].reads, *problem.scop.by_name[name].writes)
-    )
-    arrays = [problem.scop.arrays[array] for array in {access.array for access in accesses}]
-    moved = sum(array.size_bytes() or 0 for array in arrays)
-    return problem.gpu.programmatic_launch_s + moved / problem.gpu.dram_copy_bytes_per_s
+    is_read = clusters is not None and not clusters.rows.is_written
+    schedule = next(choices(problem)).schedule(problem)
+    if is_read or sources.isdisjoint(schedule.resident):
+        # Who only reads waits better in registers, and for nobody.
+        return _seconds_as_written(problem, sums, may_chunk=False)
+    if not schedule.is_staged:
+        return 0.0
+    rest = tuple(name for name in members if name not in sums.members)
+    moved = moved_bytes(problem.scop, replace(problem.group, members=rest), problem.shapes)
+    apart = problem.gpu.programmatic_launch_s + moved / problem.gpu.dram_copy_bytes_per_s
+    return gpu_thresholds.CHUNKS_SHARE * seconds_of(problem, schedule) - apart
 
 
 def _best_cut(scop: Scop, sums: ExponentialSums, shape: Shape, gpu: Chip) -> Cut | None:
@@ -160,7 +132,7 @@ def _value_bytes(scop: Scop, sums: ExponentialSums, shape: Shape) -> int:
     return sum(scop.arrays[name].dtype.size_bytes for name in _moving(shape, *values))
 
 
-def _seconds_as_written(problem: Problem, sums: ExponentialSums) -> float:
+def _seconds_as_written(problem: Problem, sums: ExponentialSums, *, may_chunk: bool) -> float:
     """Return the estimated time of a pass over the rows for each of the statements."""
     shape, arrays = problem.shapes[sums.peak], problem.scop.arrays
     values = [shape.statement.value, *(total.value for total in sums.totals)]
@@ -171,6 +143,5 @@ def _seconds_as_written(problem: Problem, sums: ExponentialSums) -> float:
         steps = -(-shape.extents[-1] // along)
         whole = Reduction(prod(shape.extents[:-1]), 1, steps, 1, along * read)
         lanes = [MAX_ROW_THREADS >> n for n in range(6)]
-        may_chunk = not _are_together(problem, sums)
         seconds += best_split(problem.gpu, whole, lanes, may_chunk=may_chunk).seconds
     return seconds

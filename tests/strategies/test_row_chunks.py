@@ -67,7 +67,7 @@ def chip(monkeypatch: pytest.MonkeyPatch, small_chip: Chip) -> Chip:
         (row_chunks, "VECTOR_BYTES", 4),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(row_chunks, "_seconds_as_written", lambda *_: math.inf)
+    monkeypatch.setattr(row_chunks, "_seconds_as_written", lambda *_, **__: math.inf)
     take_the_likeliest(monkeypatch)
     whole = load_chip("h200")
     return replace(
