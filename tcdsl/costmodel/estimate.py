@@ -40,7 +40,10 @@ a station finds as many others there as there are on average without it::
     X(n)   = n / (Z + sum of R_k(n))       blocks a second
     Q_k(n) = X(n) R_k(n)                   blocks at station k
 
-X grows from 1 / (Z + sum of D_k), one block alone, to 1 / max D_k; all blocks take b / X(r).
+X grows from 1 / (Z + sum of D_k), one block alone, to 1 / max D_k; all blocks take b / X(r).  Where
+there is one block at a time, and another after it, its own warps are the customers: some compute
+with what has come while others load, for half of the shorter of D_own and D_compute.  (Blocks that
+all begin at once, and those of clusters, were measured to do so less.)
 
 *Loads.*  A thread has *in flight* bytes on their way (Little's law), so that a block of b bytes
 needs b / (threads x in flight) rounds, of a latency each, with its arithmetic between them.  That
@@ -87,6 +90,7 @@ OVERLAP = 3  # the power of the norm of a block's rounds of loads, and of its by
 ROUNDED = 1e-9  # what two orders of the same operations may differ by
 SHARP = 16  # the same, of chip and multiprocessor: almost the longer of them
 TILED_SHARP = 4  # the same, of tiles (2.5 to 8 are alike for measured candidates)
+ALONE = 0.5  # what a block alone computes as it loads, of the shorter of both; 0.3 to 0.8 are alike
 LINE_CYCLES = 1.0  # of a lookup in the first-level cache
 # The same where shared memory, which is the same memory, is busy too.  Measured candidates are as
 # well with 1 to 2; with these Kronecker's products of 64 have the plan that was fastest on an H200.
@@ -211,7 +215,7 @@ def _of_blocks(work: Work, chip: Chip) -> tuple[float, dict[str, float]]:
     blocks = ceil(work.blocks / running)  # of the busiest multiprocessor
     resident = max(1, min(resident_blocks(work, chip), blocks))
     of_chip, of_block = _of_chip(work, chip), _of_block(work, chip, resident)
-    stations = _stations(work, of_block)
+    stations = _stations(work, of_block, in_turn=resident == 1 < blocks)
     waiting = _waiting(work, chip, of_block)
     terms = of_chip | {name: blocks * seconds for name, seconds in of_block.items()}
     terms["latency"] = ceil(blocks / resident) * waiting
@@ -279,11 +283,17 @@ def _line_cycles(work: Work) -> float:
     return TILED_LINE_CYCLES if work.is_tiled else LINE_CYCLES
 
 
-def _stations(work: Work, of_block: dict[str, float]) -> tuple[float, ...]:
-    """Return the seconds that a block needs of each station."""
+def _stations(work: Work, of_block: dict[str, float], *, in_turn: bool) -> tuple[float, ...]:
+    """Return the seconds that a block needs of each station.
+
+    :arg in_turn: whether blocks are alone in their multiprocessor, one after another.
+    """
     own, computing = of_block["own"], _computing(of_block)
-    loaded = (max(own, computing),) if work.is_tiled else (own, computing)
-    return (of_block["starts"], *loaded)
+    if work.is_tiled:
+        return (of_block["starts"], max(own, computing))
+    if in_turn and work.cluster == 1:
+        computing -= ALONE * min(own, computing)
+    return (of_block["starts"], own, computing)
 
 
 def _computing(of_block: dict[str, float]) -> float:

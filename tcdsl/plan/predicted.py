@@ -26,9 +26,8 @@ def predicted_seconds(problem: Problem) -> float:
         return _of_library(problem)
     choice = fastest(problem)
     schedule = choice.schedule(problem)
-    kernel = seconds_of(problem, schedule)
     longest = max(_alone_seconds(problem, schedule, name) for name in members)
-    return max(kernel, longest) + fold_seconds(problem, schedule)
+    return max(seconds_of(problem, schedule), longest + fold_seconds(problem, schedule))
 
 
 def _of_library(problem: Problem) -> float:

@@ -9,6 +9,7 @@ import pytest
 
 from tcdsl.costmodel.chip import Unit, load_chip
 from tcdsl.costmodel.estimate import (
+    ALONE,
     LINE_CYCLES,
     MOST_TAIL_S,
     TAIL,
@@ -100,6 +101,24 @@ def test_loads_and_arithmetic_of_a_block_alone_take_turns() -> None:
         blocks=10, threads=1024, read_bytes=10 * 4e7, in_flight_bytes=1024, operations=fma,
     )  # fmt: skip
     assert estimate(work, ROUND).seconds > with_tail(5e-4)
+
+
+def test_blocks_alone_one_after_another_compute_as_they_load() -> None:
+    """A half of the shorter of both, 2 of 3 ten-thousandths of a second; not those of clusters."""
+    fma = ((Unit.FMA_F32, 40 * 3e7),)
+    work = Work(
+        blocks=40, threads=1024, registers=64, read_bytes=40 * 4e7, in_flight_bytes=1024,
+        operations=fma,
+    )  # fmt: skip
+    chip = replace(ROUND, cluster_share=1.0)
+    assert resident_blocks(work, chip) == 1
+    alone, clusters = (estimate(replace(work, cluster=n), chip) for n in (1, 4))
+    saved = clusters.seconds - alone.seconds
+    assert saved == pytest.approx(4 * ALONE * 2e-4, rel=0.1)
+    assert alone.seconds > lower_bound(work, chip)
+    # Those that all begin at once load together, and then compute.
+    once = replace(work, blocks=10, read_bytes=10 * 4e7, operations=((Unit.FMA_F32, 10 * 3e7),))
+    assert estimate(once, chip).seconds > 5e-4
 
 
 def test_tiles_are_copied_while_others_are_computed_with() -> None:

@@ -28,6 +28,9 @@ def test_every_number_is_one(found: dict[str, float]) -> None:
     assert found["dram_read_bytes_per_s"] < found["l2_bytes_per_s"] < found["shared_bytes_per_s"]
     assert found["shared_latency_s"] < found["l2_latency_s"] < found["dram_latency_s"]
     assert found["fma_f64"] < 1.1 * found["fma_f32"]
+    if chip.most_blocks_per_cluster > 1:  # of parts of a GPU there may be fewer, or none
+        most = chip.multiprocessors // chip.most_blocks_per_cluster
+        assert 1 <= found["largest_clusters"] <= most
 
 
 def test_a_known_chip_is_as_its_file_says(found: dict[str, float]) -> None:
@@ -37,6 +40,7 @@ def test_a_known_chip_is_as_its_file_says(found: dict[str, float]) -> None:
         pytest.skip(f"nothing in {stem}.json was measured by us")
     for name in ("dram_read_bytes_per_s", "dram_copy_bytes_per_s"):
         assert found[name] == pytest.approx(getattr(chip, name), rel=0.1), name
+    assert found["largest_clusters"] == chip.largest_clusters
     for name in ("launch_s", "multiprocessor_bytes_per_s", "clock_hz", "l2_bytes_per_s"):
         assert 1 / 3 < found[name] / getattr(chip, name) < 3, name
 

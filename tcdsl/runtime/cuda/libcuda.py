@@ -99,6 +99,8 @@ def library() -> Any:
     loaded.cuCtxGetCurrent = ctypes.PyDLL("libcuda.so.1").cuCtxGetCurrent
     with suppress(AttributeError):  # before CUDA 11.8
         loaded.cuLaunchKernelEx = loaded["cuLaunchKernelEx"]
+        clusters = loaded.cuOccupancyMaxActiveClusters
+        clusters.argtypes, clusters.restype = (_OUT, _HANDLE, _OUT), ctypes.c_int
     with suppress(AttributeError):  # before CUDA 12.0
         for name, types in _ENCODERS.items():
             encode = loaded[name]
@@ -394,6 +396,10 @@ def function_of(module: int, name: str) -> int:
     return function.value
 
 
+# CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, _NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+DYNAMIC_SHARED, ANY_CLUSTER = 8, 14
+
+
 def set_function_attribute(function: int, attribute: int, value: int) -> None:
     call("cuFuncSetAttribute", function, attribute, value)
 
@@ -405,8 +411,8 @@ class LaunchAttribute(ctypes.Structure):
 
 
 # CU_LAUNCH_ATTRIBUTE_COOPERATIVE: all blocks are there at once, or the launch fails;
-# _PROGRAMMATIC_STREAM_SERIALIZATION: begin before the kernel before has ended.
-_COOPERATIVE, _PROGRAMMATIC = 2, 6
+# _CLUSTER_DIMENSION; _PROGRAMMATIC_STREAM_SERIALIZATION: begin before the kernel before has ended.
+_COOPERATIVE, _CLUSTER_DIMENSION, _PROGRAMMATIC = 2, 4, 6
 COOPERATIVE = LaunchAttribute(_COOPERATIVE, 0, (ctypes.c_int * 16)(1))
 BEGINS_EARLY = LaunchAttribute(_PROGRAMMATIC, 0, (ctypes.c_int * 16)(1))
 
@@ -422,6 +428,25 @@ class LaunchConfig(ctypes.Structure):
         ("attributes", ctypes.c_void_p),
         ("n_attributes", ctypes.c_uint),
     )
+
+
+def clusters_at_once(function: int, cluster: int, threads: int, shared_bytes: int) -> int:
+    """Return how many clusters of *cluster* blocks of *function* the device runs at once.
+
+    0 if none fits.
+    """
+    for attribute, value in ((DYNAMIC_SHARED, shared_bytes), (ANY_CLUSTER, 1)):
+        set_function_attribute(function, attribute, value)
+    attributes = (LaunchAttribute * 1)(
+        LaunchAttribute(_CLUSTER_DIMENSION, 0, (ctypes.c_int * 16)(cluster, 1, 1))
+    )
+    config = LaunchConfig(
+        (cluster, 1, 1), (threads, 1, 1), shared_bytes, DEFAULT_STREAM,
+        ctypes.addressof(attributes), len(attributes),
+    )  # fmt: skip
+    found = ctypes.c_int()
+    call("cuOccupancyMaxActiveClusters", ctypes.byref(found), function, ctypes.byref(config))
+    return found.value
 
 
 def launcher() -> Callable[[Any, Any, None, Any], int]:

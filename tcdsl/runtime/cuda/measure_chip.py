@@ -63,6 +63,9 @@ class Kernels(Protocol):
     def word(self) -> int:
         """Return the first 8 bytes of *out*."""
 
+    def clusters(self, blocks: int) -> int:
+        """Return how many clusters of so many blocks run at once, a multiprocessor each; or 0."""
+
 
 def chip_numbers(run: Kernels, chip: Chip) -> dict[str, float]:
     """Return the numbers of *chip*, and the rates of its units, that *run*'s kernels measure."""
@@ -142,6 +145,8 @@ def _waiting(run: Kernels, chip: Chip) -> dict[str, float]:
         found["programmatic_launch_s"] = min(early, found["launch_s"])
     if chip.has(Feature.CLUSTERS):
         found["cluster_barrier_s"] = run.us("cluster_barriers", CLUSTER, 256, steps) * each
+        if largest := run.clusters(chip.most_blocks_per_cluster):
+            found["largest_clusters"] = largest
     return found
 
 
@@ -227,13 +232,29 @@ class OnDevice:
         self._watch.wait()
         return found.value
 
+    def clusters(self, blocks: int) -> int:
+        """Return how many clusters of so many blocks run at once, a multiprocessor each; or 0."""
+        chip = self.chip
+        with self._context.current():
+            return libcuda.clusters_at_once(
+                self._function("nothing"),
+                blocks,
+                chip.threads_per_warp,
+                chip.shared_bytes_per_block,
+            )
+
+    def _function(self, name: str) -> int:
+        """Return the kernel *name*; its context must be current."""
+        if name not in self._functions:
+            self._functions[name] = libcuda.function_of(self._module, name)
+        return self._functions[name]
+
     def _launcher(
         self, name: str, grid: int, block: int, values: Sequence[int], *, is_early: bool
     ) -> Callable[[], None]:
         """Return a launch of the kernel *name*, whose arguments are words, or numbers of a type."""
         with self._context.current():
-            if name not in self._functions:
-                self._functions[name] = libcuda.function_of(self._module, name)
+            function = ctypes.c_void_p(self._function(name))
         arguments = [_argument(name, n, value) for n, value in enumerate(values)]
         pointers = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
         attributes = (libcuda.LaunchAttribute * 1)(libcuda.BEGINS_EARLY)
@@ -241,7 +262,6 @@ class OnDevice:
             (grid, 1, 1), (block, 1, 1), 0, libcuda.DEFAULT_STREAM,
             ctypes.addressof(attributes), int(is_early),
         )  # fmt: skip
-        function = ctypes.c_void_p(self._functions[name])
 
         def launch() -> None:
             assert (arguments and attributes) or not values  # alive as long as the launch

@@ -49,8 +49,6 @@ from tcdsl.runtime.imports import late_import
 from tcdsl.runtime.launch import Fault
 
 _IN_WORKSPACE = (ParameterKind.SCRATCH, ParameterKind.TICKETS)
-# CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, _NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-_DYNAMIC_SHARED, _ANY_CLUSTER = 8, 14
 _PORTABLE_CLUSTER = 8  # blocks; of more a device must be asked for
 
 
@@ -235,9 +233,9 @@ class Loaded:
             )  # fmt: skip
         attributes = []
         if shared > self.context.gpu.static_shared_bytes_per_block:
-            attributes.append((_DYNAMIC_SHARED, launch.shared_bytes))
+            attributes.append((libcuda.DYNAMIC_SHARED, launch.shared_bytes))
         if launch.cluster > _PORTABLE_CLUSTER:
-            attributes.append((_ANY_CLUSTER, 1))
+            attributes.append((libcuda.ANY_CLUSTER, 1))
         return tuple(attributes)
 
     def at(self, integers: Sequence[int]) -> "Loaded":

@@ -35,6 +35,10 @@ class OnPaper:
     def word(self) -> int:
         return round(self.seconds * self.chip.clock_hz)
 
+    def clusters(self, blocks: int) -> int:
+        assert blocks == self.chip.most_blocks_per_cluster > 1
+        return self.chip.largest_clusters
+
     def read_many(self, grid: int, block: int, x: int, vectors: int, total: int, out: int) -> float:
         assert x == self.x and out == self.out
         assert log2(vectors).is_integer() and total % vectors == 0
@@ -97,6 +101,7 @@ def test_times_become_the_numbers_of_the_chip(stem: str) -> None:
         expected = chip.rate(Unit(name)) if name in set(Unit) else getattr(chip, name)
         assert value == pytest.approx(expected, rel=1e-3), name
     assert ("cluster_barrier_s" in found) == (chip.blocks_per_cluster > 1)
+    assert ("largest_clusters" in found) == (chip.blocks_per_cluster > 1)
     assert set(found) <= set(NUMBERS) | set(Unit) and len(found) > 15
     assert chip.refined(found, "calibrated")
 
