@@ -123,10 +123,11 @@ border-left:1px solid var(--tc-line)}
 .tcdsl dl{margin:.2em 0}
 .tcdsl .row>dl{flex:1 1 20em;max-width:46em}
 .tcdsl .row>.row{flex:0 1 auto}
-.tcdsl dl>div{display:flex;gap:.8em;margin:.15em 0}
+.tcdsl dl>div{display:flex;gap:.8em;margin:.15em 0;align-items:baseline}
 .tcdsl dt{flex:0 0 5.2em;color:var(--tc-muted);font-weight:400}
 .tcdsl dd{margin:0;min-width:0;overflow-wrap:anywhere}
 .tcdsl figure{margin:.3em 0;max-width:100%}
+.tcdsl .row>figure{min-width:min(100%,21em)}
 .tcdsl figcaption{max-width:24em;font-size:.88em}
 .tcdsl meter{width:7em;height:.8em}
 .tcdsl .wide td:nth-child(n+2){min-width:9em}

@@ -15,6 +15,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("source-read", generated.complete_page)
     app.connect("doctree-read", lexer.choose_lexers)
     app.connect("doctree-read", generated.mark_tall_blocks)
+    app.connect("doctree-read", generated.mark_short_names)
     app.connect("autodoc-process-docstring", docstrings.list_fields)
     lexer.add_lexer(app)
     formulas.add_renderer(app)

@@ -29,6 +29,7 @@ from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.work import work_of
 
 SIZES = (8192, 4096)
+WHOLE = 1000  # of larger counts the digits behind the point say nothing
 PROGRAM = re.compile(r"^```tc\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -52,9 +53,10 @@ def _problem(page: str) -> tuple[Problem, Schedule]:
     return problem, fastest(problem).schedule(problem)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
+    """Return a table of Markdown; *numbers*: which columns are numbers, which end at one line."""
+    rules = ["---:" if column in numbers else "---" for column in range(len(head))]
+    lines = [head, rules, *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
@@ -82,7 +84,7 @@ def _space_table(page: str) -> str:
         )
         for c in in_order(own)
     ]  # fmt: skip
-    return table(("", "template", "configuration", "predicted us", "limiter"), rows)
+    return table(("", "template", "configuration", "predicted us", "limiter"), rows, (3,))
 
 
 def _reasons_table(page: str) -> str:
@@ -101,11 +103,11 @@ def work_table(of: Work) -> str:
     units = {f"operations: {unit}": count for unit, count in work.pop("operations")}
     numbers: Mapping[str, Any] = {**work, **units, **chain}
     rows = [
-        (name, f"{value:,.0f}" if value == int(value) else f"{value:,.2f}")
+        (name, f"{value:,.0f}" if value == int(value) or value > WHOLE else f"{value:,.2f}")
         for name, value in numbers.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and value
     ]
-    return table(("of the chosen configuration", ""), rows)
+    return table(("of the chosen configuration", ""), rows, (1,))
 
 
 def _estimate_table(page: str) -> str:
@@ -117,7 +119,7 @@ def estimate_table(found: Estimate, chip: Chip) -> str:
     """Return the terms of an estimate."""
     rows = [(name, f"{1e6 * seconds:.2f}") for name, seconds in found.terms.items() if seconds]
     total = ("**all together**", f"**{1e6 * found.seconds:.2f}**")
-    return table((f"on {chip.name}", "us"), [*rows, total])
+    return table((f"on {chip.name}", "us"), [*rows, total], (1,))
 
 
 def _schedule_text(page: str) -> str:

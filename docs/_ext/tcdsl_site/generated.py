@@ -39,6 +39,7 @@ _SITE_ONLY = re.compile(r"^<!-- site\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
 # The repository keeps notebooks beside docs/, as Markdown; the site within it (see notebooks.py).
 _NOTEBOOK = re.compile(r"\]\(\.\./(notebooks/\w+)\.md\)")
 _TALL = 40  # lines; longer blocks scroll by themselves
+_SHORT = 20  # characters of a name that stands on one line, also on a telephone
 
 Maker = Callable[[str, str], str]  # from a mark's argument and the page it is on
 
@@ -91,6 +92,13 @@ def mark_tall_blocks(app: Sphinx, page: nodes.document) -> None:
     for block in page.findall(nodes.literal_block):
         if block.astext().count("\n") >= _TALL:
             block["classes"].append("tc-tall")
+
+
+def mark_short_names(app: Sphinx, page: nodes.document) -> None:
+    """Let no browser break ``--size`` behind its hyphens; longer code has to break somewhere."""
+    for name in page.findall(nodes.literal):
+        if len(name.astext()) <= _SHORT:
+            name["classes"].append("tc-short")
 
 
 def _filled(page: str, makers: Mapping[str, Maker]) -> str:

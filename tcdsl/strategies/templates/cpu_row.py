@@ -287,6 +287,8 @@ def _why(problem: Problem, config: CpuRowConfig, outer: Sequence[_Outer]) -> str
             " in order"
         )
     if _is_serial(problem):
+        if problem.cpu.threads == 1:
+            return "serial: there is one thread"
         work = sum(work_of(problem.shapes[name]) for name in problem.group.members)
         return f"serial: {work} operations"
     if not outer:
