@@ -36,6 +36,8 @@ WRONG: list[tuple[Callable[[], Any], list[str], list[str]]] = [
     (lambda: F(A, B, target=["cpu"]), ["no target ['cpu']"], ["cuda, cpu"]),
     (lambda: F(A, B, options={"fuse": "max"}), ["{'fuse': 'max'}"], ["tcdsl.Options(...)"]),
     (lambda: F(A, B, options=Options), ["class 'tcdsl"], ["tcdsl.Options(...)"]),
+    (lambda: tcdsl.compute("C(i, j) = target(i, j)", target=A), ["'target'"], ["another name"]),
+    (lambda: tcdsl.compute("C(i, j) = A(i, j) * out", A=A, out=A), ["out is"], ["another name"]),
     (lambda: F(A, B, out=3), ["out 'C'", "it is a number"], ["0-D array"]),
     (lambda: F(A, B, out={"D": A}), ["out 'D'", "no output"], ["the outputs are C"]),
     (lambda: F(A, B, out=[]), ["0 arrays for 1 output"], ["each of C"]),

@@ -305,7 +305,10 @@ def begun_shared(
                     warn(f"{name} crashed ({crash}), and made slower code of the program with -O1")
         if isinstance(outcome, str):
             entry = COMPILER_CRASHED if is_crash(outcome) else COMPILATION_FAILED
-            raise entry(compiler=name, message=outcome, path=keep_source(source))
+            path, hint = keep_source(source), None
+            if settings().cflags:
+                hint = f"unset TCDSL_CFLAGS, whose flags may be why; the code is kept in {path}"
+            raise entry(compiler=name, message=outcome, path=path, hint=hint)
         return outcome
 
     with ExitStack() as stack:

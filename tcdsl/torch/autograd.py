@@ -16,7 +16,7 @@ from torch._functorch.pyfunctorch import (
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
-from tcdsl.errors import TCError
+from tcdsl.errors import NOT_AN_ARRAY, TCError
 from tcdsl.records import dataclass
 from tcdsl.torch.family import Form, extended, step
 from tcdsl.torch.legacy_vmap import nesting
@@ -50,13 +50,15 @@ class Call:
         try:
             found = form.call(inputs, self.sizes)
         except TCError as error:
-            raise self._of_own_text(step, inputs, error) from None
+            raise self.of_own_text(step, inputs, error) from None
         return found if type(found) is tuple else (found,)
 
-    def _of_own_text(self, step: str, inputs: Sequence[torch.Tensor], error: TCError) -> TCError:
+    def of_own_text(self, step: str, inputs: Sequence[torch.Tensor], error: TCError) -> TCError:
         """Return *error*; if it is of arguments of a forward pass, as it is of the user's def."""
         try:
             if step.startswith("k"):
+                if error.code == NOT_AN_ARRAY.code:
+                    self.form.require_arrays(inputs)
                 self.form.require(inputs, self.sizes)
         except TCError as own:
             return own
@@ -149,8 +151,11 @@ def _run_below(call: Call, step: str, inputs: Sequence[torch.Tensor]) -> Sequenc
     tangents, of which there are any at most where forward mode is on.
     """
     forward_mode = forward_ad._set_fwd_grad_enabled(True)
-    with below_autograd(), forward_mode, torch.set_grad_enabled(_outer_grad_mode()):
-        return call.run(inputs, step)
+    try:
+        with below_autograd(), forward_mode, torch.set_grad_enabled(_outer_grad_mode()):
+            return call.run(inputs, step)
+    except TCError as error:
+        raise call.of_own_text(step, inputs, error) from None
 
 
 def _is_kernel_next(inputs: Sequence[torch.Tensor]) -> bool:

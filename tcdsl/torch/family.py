@@ -77,6 +77,14 @@ class Form:
             require_type(self.head, name, ArraySpec(dtype, (), (), library="torch"))
         return self.shapes([tensor.shape for tensor in inputs], sizes)
 
+    def require_arrays(self, inputs: Sequence[Any]) -> None:
+        """Say which of *inputs* is no array.
+
+        :raises ShapeError: (TC056) one is none.
+        """
+        for name, tensor in zip(self.head.inputs, inputs, strict=True):
+            described(self.head, name, tensor)
+
     def refuse_nested(self, inputs: Sequence[Any]) -> None:
         """Say which of *inputs* is a nested tensor: those of PyTorch's jagged layout would not.
 

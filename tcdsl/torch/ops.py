@@ -124,15 +124,18 @@ def _refused(what: str, advice: str) -> Exception:
 
 
 def _register(form: Form, namespace: str, name: str, text: tuple[object, ...]) -> _Registered:
-    library = torch.library.Library(namespace, "FRAGMENT")
+    if hasattr(getattr(torch.ops, namespace), name):  # of other overloads, too, as aten::add
+        what = f"torch.ops.{namespace}.{name} is something else already"
+        raise _refused(what, "give another name, in a namespace of your own")
     derived = f"_{name}_derived"
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
     try:
+        library = torch.library.Library(namespace, "FRAGMENT")
         library.define(f"{name}{_schema(form.head)}", tags=tags)
         library.define(
             f"{derived}(Tensor[] inputs, SymInt[] sizes, str path) -> Tensor[]", tags=tags
         )
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         what = f"PyTorch refuses {namespace}::{name}: {str(error).splitlines()[0]}"
         raise _refused(what, "give another name") from None
     space = getattr(torch.ops, namespace)

@@ -224,6 +224,13 @@ def test_a_rejected_source_is_kept(source: str, message: str, tmp_path: Path) ->
     assert kept.read_text() == source and str(kept) in (caught.value.hint or "")
 
 
+@needs_cc
+def test_flags_that_somebody_set_may_be_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCDSL_CFLAGS", "-fno-such-flag")
+    with pytest.raises(CompileError, match=r"(?s)-fno-such-flag.*unset TCDSL_CFLAGS"):
+        compile_shared(GOOD)
+
+
 @pytest.mark.parametrize(
     ("messages", "status", "line"),
     [

@@ -114,10 +114,15 @@ def constant_hint(name: str) -> str | None:
     return f"write {_CONSTANTS[name]}" if name in _CONSTANTS else None
 
 
+_OF_THE_CALL = ("out", "target", "options")  # of tcdsl.compute, whose arrays have names, too
+
+
 def undeclared_tensor_hint(name: str, program: str) -> str:
     """Return what to do about ``name(...)`` of the text *program*, which is no tensor."""
     if re.search(r"\bdef\b", program):
         return "declare it as a parameter, or assign it before"
+    if name in _OF_THE_CALL:
+        return f"give the tensor another name: {name}= is an argument of the call itself"
     return f"give it with the arrays, {name}=..., or assign it before"
 
 
@@ -127,6 +132,8 @@ def number_hint(name: str, program: str) -> str:
         return hint
     if re.search(r"\bdef\b", program):
         return f"if {name} is a number, declare `float {name}` as a parameter"
+    if name in _OF_THE_CALL:
+        return f"give the number another name: {name}= is an argument of the call itself"
     return f"if {name} is a number, give it with the arrays: {name}=1.0"
 
 
@@ -168,18 +175,23 @@ def syntax_hint(place: Place) -> str | None:
     return next((hint for guess in _GUESSES if (hint := guess(place))), None)
 
 
+_CONDITIONALS = (
+    r"=!?\s*(?P<a>[^=\s][^=]*?)\s*\bif\b(?P<c>.+?)\belse\b(?P<b>.+?)(?:\bwhere\b.*)?$",
+    r"=!?\s*if\b(?P<c>.+?)\bthen\b(?P<a>.+?)\belse\b(?P<b>.+?)(?:\bwhere\b.*)?$",
+)
+
+
 def _conditional(place: Place) -> str | None:
-    """``a if c else b``, ``if (c) ...``, ``where(c, a, b)``."""
+    """``a if c else b``, ``if c then a else b``, ``if (c) ...``, ``where(c, a, b)``."""
     if re.match(r"where\s*\(", place.rest) and "FLOAT" in place.accepted:
         return "write c ? a : b for where(c, a, b)"
     if not place.is_after_a_target or not re.search(r"\bif\b", place.line):
         return None
     whole = place.line + re.split(r"[\n{}]", place.rest)[0]
-    parts = re.search(r"=!?\s*([^=]+?)\s*\bif\b(.+?)\belse\b(.+?)(?:\bwhere\b.*)?$", whole)
-    if parts is None:
+    found = next((m for form in _CONDITIONALS if (m := re.search(form, whole))), None)
+    if found is None:
         return "there is no 'if': write c ? a : b, or a condition: where exists c"
-    value, condition, otherwise = (part.strip() for part in parts.groups())
-    return f"write {condition} ? {value} : {otherwise}"
+    return f"write {found['c'].strip()} ? {found['a'].strip()} : {found['b'].strip()}"
 
 
 def _loop(place: Place) -> str | None:
