@@ -17,6 +17,7 @@ from tcdsl.costmodel import machine
 from tcdsl.poly.lowering import lower_comprehension
 from tcdsl.poly.scop import Scop
 from tcdsl.runtime import calibrated
+from tcdsl.runtime.collector import call_old, collector_paused
 from tcdsl.strategies import catalogue
 from tests.cpu_programs import batch, check_all, compiled, unit
 from tests.emulated_programs import check_emulated, cuda_unit, emulated, small_chip
@@ -73,6 +74,15 @@ def pytest_runtest_setup() -> None:
         dynamo.reset()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let Python's collector leave alone what is there for the whole run: modules, and tests."""
+    with collector_paused():
+        done = yield
+    call_old()
+    return done
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m leaves tests out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """``slow_but("a", "b")``: of a parametrised test all but the cases [a] and [b] are ``slow``.
@@ -85,6 +95,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         mark = item.get_closest_marker("slow_but")
         if mark is not None and _case_of(item) not in mark.args:
             item.add_marker(pytest.mark.slow)
+    _draw_no_constants_of_the_package()
+
+
+def _draw_no_constants_of_the_package() -> None:
+    """Let Hypothesis draw numbers and strings that its seed and its own list give alone.
+
+    It would also draw those that it finds in the package's text, which each process would parse for
+    them (7 s); then programs of a seed would depend on that text.
+    """
+    providers: Any = sys.modules.get("hypothesis.internal.conjecture.providers")
+    if hasattr(providers, "is_local_module_file"):
+        providers.is_local_module_file = lambda path: False
 
 
 @cache

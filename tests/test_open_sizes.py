@@ -415,6 +415,19 @@ def test_the_other_sizes_of_an_executable_are_fixed() -> None:
         exe(drawn((4, 32), np.float64), drawn((32, 16)))
 
 
+def test_what_calls_of_the_function_opened_stays_fixed_in_an_executable() -> None:
+    """Calls with the same options have opened N too, in the code that the executable shares."""
+    f = tcdsl.define("def f(float(M,N) A) -> (O) { O(i,j) = 2.0 * A(i,j) }").f
+    options = Options(dynamic_sizes=("M",))
+    for m, n in [(3, 4), (3, 5)]:
+        f(drawn((m, n)), options=options)
+    exe = f.compile(drawn((3, 4)), options=options)
+    for m in (3, 6):
+        np.testing.assert_array_equal(exe(drawn((m, 4))), 2 * drawn((m, 4)))
+    with pytest.raises(ShapeError, match="4 in this code"):
+        exe(drawn((3, 7)))
+
+
 def test_an_executable_tells_what_is_open() -> None:
     exe = tcdsl.define(MATMUL).f.compile(
         tcdsl.spec((4, 8), "float32"), tcdsl.spec((8, 4), "float32"),

@@ -175,6 +175,7 @@ def test_the_results_are_right(name: str, emulated: Any) -> None:
         check(program, *arrays_for(units[0].comprehension, inputs, number))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_the_results_are_right_on_a_small_chip(

@@ -72,6 +72,7 @@ def test_the_results_are_right(name: str, check_emulated: CheckAll) -> None:
     check_all_sizes(check_emulated, CASES[name])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.usefixtures("small_blocks")

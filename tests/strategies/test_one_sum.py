@@ -84,6 +84,7 @@ def test_a_factor_that_changes_between_two_products(second: str, cuda_unit: Make
     assert not unit.done.is_fallback
 
 
+@pytest.mark.one_in(3)  # each form, each way
 @pytest.mark.slow
 @pytest.mark.parametrize("form", SUMS)
 @pytest.mark.parametrize("way", CONFIGS)

@@ -52,6 +52,7 @@ def _of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 CASES = {f"{source}, {name}": (source, name) for source in SOURCES for name in CONFIGS}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow_but("terms, held")
 @pytest.mark.parametrize("case", CASES)
 def test_right_at_all_sizes(case: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -326,6 +326,7 @@ def test_windows_of_narrow_terms_are_multiplied_several_at_once(
     check_all(cases)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("types", NARROW, ids=FUNCTIONS)
 @pytest.mark.usefixtures("small_blocks")

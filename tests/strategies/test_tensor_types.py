@@ -64,6 +64,7 @@ def _of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.slow_but("nn-types7")
 @pytest.mark.parametrize("types", TYPES)
 @pytest.mark.parametrize("form", FORMS)

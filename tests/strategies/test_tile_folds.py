@@ -1,7 +1,7 @@
 """Reductions of a product's rows and columns in its kernel: that they are right, and when apart."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -43,6 +43,11 @@ OTHERS = {
 }
 
 
+def by_turns(names: Iterable[str], either: tuple[str, str]) -> list[tuple[str, str]]:
+    """Return each of *names* with *either*, every other one with the second of them first."""
+    return [(name, own) for n, name in enumerate(names) for own in (either, either[::-1])[n % 2]]
+
+
 def source_of(product: str, dtype: str, outputs: str = "D, r") -> str:
     """Return a product with a bias, a residual, and the sums of squares of its rows."""
     a, b = (", ".join(re.findall("[mnk]", part)).upper() for part in product.split("*"))
@@ -71,9 +76,9 @@ def inputs_of(unit: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
     return [values(*of, "real", n) for n, of in enumerate(zip(types, shapes, strict=True))]
 
 
+@pytest.mark.one_in(2)  # of each way, rows and columns by turns
 @pytest.mark.slow
-@pytest.mark.parametrize("of", ["rows", "columns"])
-@pytest.mark.parametrize("way", CONFIGS)
+@pytest.mark.parametrize(("way", "of"), by_turns(CONFIGS, ("rows", "columns")))
 def test_sums(way: str, of: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     units, inputs = [], []
     gpu = FEW if way == "persistent" else load_chip("h200")
@@ -96,9 +101,11 @@ def test_sums(way: str, of: str, cuda_unit: MakeUnit, emulated: Any) -> None:
         check(program, *own)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
-@pytest.mark.parametrize("of", ["r(m)", "r(n)"])
-@pytest.mark.parametrize("dtype", ["half", "double", "int8", "float8_e4m3"])
+@pytest.mark.parametrize(
+    ("dtype", "of"), by_turns(["half", "double", "int8", "float8_e4m3"], ("r(m)", "r(n)"))
+)
 def test_types(dtype: str, of: str, check_emulated: Callable[..., None], monkeypatch: Any) -> None:
     monkeypatch.setattr("tcdsl.strategies.templates.tile_mma.MIN_WORK", 1)
     source = source_of(PRODUCTS["nt"], dtype).replace("r(m)", of)
@@ -191,6 +198,9 @@ def test_they_are_apart_where_that_is_faster(cuda_unit: MakeUnit) -> None:
     source = source_of(PRODUCTS["nn"], "bfloat16")
     unit = cuda_unit(source, *shapes_of(PRODUCTS["nn"], 64, 96, 200_000))
     assert groups_of(unit)[0] == "S0+S1"
+    # What the last block adds up, in another loop of the kernel, each thread has stored by itself.
+    stores = re.findall(r"(tc_\w+)\(&u0_C_part1\[", unit.source.text)
+    assert "tc_vstore" in stores and "tc_vstore_twin" not in stores
 
 
 def test_a_layers_bias_is_begun_with_the_product_of_its_adjoint(cuda_unit: MakeUnit) -> None:

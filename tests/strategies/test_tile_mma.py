@@ -161,6 +161,7 @@ def boxes(columns: int, warps: int, stages: int, swath: int = 1) -> dict[str, An
     return {**groups(columns, warps, stages), "loader": "boxes", "swath": swath}
 
 
+@pytest.mark.one_in(3)  # either order of each factor
 @pytest.mark.slow_but("nn")
 @pytest.mark.parametrize("form", PRODUCTS)
 def test_products_of_boxes(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
@@ -183,6 +184,7 @@ def test_products_of_boxes(form: str, cuda_unit: MakeUnit, emulated: Any) -> Non
         check(program, *own)
 
 
+@pytest.mark.one_in(3)  # either order of each factor
 @pytest.mark.slow
 @pytest.mark.parametrize("form", PRODUCTS)
 def test_blocks_that_share_sums(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:
@@ -235,6 +237,7 @@ def test_last_blocks_of_tiles_finish_sums(
         check(program, *inputs)
 
 
+@pytest.mark.one_in(3)  # either order of each factor
 @pytest.mark.slow_but("nt")
 @pytest.mark.parametrize("form", PRODUCTS)
 def test_blocks_with_several_tiles(form: str, cuda_unit: MakeUnit, emulated: Any) -> None:

@@ -117,6 +117,17 @@ def test_open_sizes(name: str) -> None:
         np.testing.assert_array_equal(exe(*args), f.reference(*args))
 
 
+def test_no_index_is_merged_beyond_an_open_one() -> None:
+    """B and C are neighbours in what is read at C = 64 alone, the greatest of the class."""
+    text, sizes, opened = OPEN["a middle one"]
+    f = tcdsl.define(text.format(t="half")).f
+    (name,) = f.comprehension.inputs
+    x = tcdsl.spec(tuple(sizes[str(d)] for d in f.comprehension.tensors[name].dims), "float16")
+    exe = f.compile(x, target="emulate", options=Options(dynamic_sizes=(opened,)))
+    assert exe.opened == (opened,)
+    assert [kernel["template"] for kernel in exe.choices["kernels"]] == ["transpose"]
+
+
 def test_lengths_that_vectors_do_not_divide() -> None:
     """Of rows of 257, 265, ... elements an index ends at 8 q + 1."""
     f = tcdsl.define("def f(half(M,N) x) -> (y) { y(n,m) = x(m,n) }").f
