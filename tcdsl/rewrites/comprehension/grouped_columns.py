@@ -17,8 +17,8 @@ It starts at a reduction over d, the last axis of a tensor, and others, but not 
 before it, and goes on to whatever shares a tensor of both with it.  Legal iff, in all of these
 statements, g and d are whole subscripts, next to one another and over their whole extents, or g
 alone subscripts what is read, or a result that begins anew and whose operator combines in any
-order; they occur nowhere else.  Which runs are worth it is said by the target
-(costmodel/grouped_columns.py).
+order; they occur nowhere else.  A run has two elements at least: parts of one would be the sums.
+Which runs are worth it is said by the target (costmodel/grouped_columns.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -138,6 +138,8 @@ class _Groups:
         """Return why the axes of *name* are not one in memory."""
         if self.special.shapes[name][dim : dim + 2] != self.extents:
             return f"{name} has other extents"
+        if self.extents[1] == 1:
+            return f"a run of {name} is one element"
         if any(self.special.origins[name][dim : dim + 2]):
             return f"{name} has a margin"
         steps = self.strides.get(name)
