@@ -63,7 +63,7 @@ def steps_of_tile(rows: int, lanes: int, width: int, registers: int) -> float:
     vectors = vector_operations(lanes, width)
     is_sharing = rows >= SHARING_ROWS.get(-(-lanes // width), LEAST_SHARING)
     loads = vectors * (1 if is_sharing else rows) + SPREAD[registers] * rows
-    broken = BROKEN[registers] if lanes > width and lanes % width else 1.0
+    broken = BROKEN[registers] if lanes % width else 1.0
     spilt = max(0, _registers(rows, lanes, width) - registers)
     return broken * (max(vectors * rows, loads) + LOOP[registers]) + 2 * spilt
 
