@@ -46,16 +46,24 @@ PANEL_TERMS = 128  # of an index, at least
 PANEL_WINDOW = 1
 CONVERTED_TILES = 2  # times as long, where tiles convert narrow terms (int8, 128^3: 2.1), or guard
 GUARDED_TILES = 20  # the same, for a guard with a remainder (data gradients with strides: 70)
+# How much longer a tile of 16 vector registers takes, where the longest loop over terms is around a
+# window's taps and goes so far in what vectors load: 1.4 (3 x 3 of 56 x 56 x 64, data, channels
+# last) to 2.4 (channels second) times, where tiles of 64 filters side by side take 1.
+FAR_TERMS, FAR_TERM_BYTES = 1.7, 512
 # Rows and columns, at least: copies took 1 ns an element, as long as 57 products of a vector's
 # lane, and what is copied is used once for each column or row.  64 x 1000 by 1000 x 1000, 64 x 256
 # by 256 x 3136 and two like them took 0.85 to 0.92 of the time without (one thread of a Zen 4).
 PANEL_USES = 96
+# The same of a window whose rows count several indices, of 16 vector registers: 3 x 3 of 56 x 56 x
+# 64 took 0.54 to 0.75 of the time of tiles (one thread of a Zen 3), but forward with channels last,
+# whose tiles have filters side by side, 1.05.
+TAPS_USES = 64
 COPY_LANES = 24  # products of a lane that copying an element to a panel takes (512^3: 0.4 ns)
 # The same of an element alone, whose neighbours in memory are copied at another time: an index that
-# counts the values of several is found once for the other side of a panel.  Gradients by weights of
-# 28 x 28 x 128 and 14 x 14 x 256, channels second, took 1.2 and 2.4 ns an element more than with
-# channels last, where it took 1.1 (AVX2: 1 ns is 31 products).
-APART_LANES = 108
+# counts the values of several is found once for the other side of a panel.  3 x 3 of 56 x 56 x 64
+# and 28 x 28 x 128, channels second, took 0.5 and 1.2 ns an element more than with channels last
+# (AVX2), since padding is asked once a line; the estimate has 80 products a ns.
+APART_LANES = 72
 NARROW_USES = 16  # of operands that would else be converted: a copy of them, too
 # Of a window of narrow types: terms of its longest index, and rows and columns.
 WINDOW_TERMS, WINDOW_USES = 32, 7

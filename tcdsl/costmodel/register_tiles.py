@@ -14,6 +14,16 @@ Measured with gcc 12 on one thread of a Zen 4 (f += I * K, 56 x 64 results, 384 
 
 Below 5 rows (10 of one vector) gcc unrolls them before it vectorises, and loads each vector again
 for each row.
+
+With AVX2 (gcc 12, one busy thread of a Zen 3, 384 terms; NumPy's BLAS meanwhile 68 of 256^3):
+
+    rows          1    2    3    4    5    6    7    8   10   12   14
+    1 vector     14   27   32   37   40   44   42   42   47   40   41
+    1.5          15   16   17   20   20   21   21   21   23
+    2 vectors    12   39   33   34   39   51   43
+    2.5          12   23   25   25   26   27
+    3 vectors    17   31   32   44   43
+    4 vectors    21   29   42
 """
 
 from functools import lru_cache
@@ -27,8 +37,12 @@ COLLIDING_ROWS, COLLIDING_BYTES = 8, 4096
 SHARING_ROWS = {1: 10}  # of so many vectors: from how many rows on they share loaded vectors
 LEAST_SHARING = 5
 REST = 1.03  # what tiles take that are not whole: code of their own, once for rows and for lanes
-LOOP = 1.0  # a term's share of the loop, in multiplications of a vector
-SPREAD = 1.0  # vector loads that a number takes, which is spread over a vector
+# Of so many registers: a term's share of the loop, in multiplications of a vector; the vector loads
+# that a number takes, which is spread over a vector; and how much longer a tile takes whose last
+# vector is not whole.
+LOOP = {32: 1.0, 16: 3.0}
+SPREAD = {32: 1.0, 16: 1.5}
+BROKEN = {32: 1.0, 16: 2.0}
 
 
 def registers_of(cpu: Cpu) -> int:
@@ -41,12 +55,17 @@ def vector_operations(lanes: int, width: int) -> float:
     return lanes // width + (lanes % width).bit_count() / 2
 
 
-def steps_of_tile(rows: int, lanes: int, width: int) -> float:
-    """Return how long a term of a tile takes, in multiplications of a vector."""
+def steps_of_tile(rows: int, lanes: int, width: int, registers: int) -> float:
+    """Return how long a term of a tile takes, in multiplications of a vector.
+
+    What is in no register is loaded and stored in each term.
+    """
     vectors = vector_operations(lanes, width)
     is_sharing = rows >= SHARING_ROWS.get(-(-lanes // width), LEAST_SHARING)
-    loads = vectors * (1 if is_sharing else rows) + SPREAD * rows
-    return max(vectors * rows, loads) + LOOP
+    loads = vectors * (1 if is_sharing else rows) + SPREAD[registers] * rows
+    broken = BROKEN[registers] if lanes % width else 1.0
+    spilt = max(0, _registers(rows, lanes, width) - registers)
+    return broken * (max(vectors * rows, loads) + LOOP[registers]) + 2 * spilt
 
 
 @lru_cache(4096)
@@ -80,15 +99,12 @@ def _registers(rows: int, lanes: int, width: int) -> int:
 
 
 def steps_of_box(rows: int, lanes: int, tile: tuple[int, int], width: int, registers: int) -> float:
-    """Return how long a term of all results takes: of whole tiles, and of those that are less.
-
-    What is in no register is loaded and stored in each term.
-    """
+    """Return how long a term of all results takes: of whole tiles, and of those that are less."""
     of_rows = ((rows // tile[0], tile[0]), (1, rows % tile[0]))
     of_lanes = ((lanes // tile[1], tile[1]), (1, lanes % tile[1]))
     rest = REST ** ((rows % tile[0] > 0) + (lanes % tile[1] > 0))
     return rest * sum(
-        n * m * (steps_of_tile(r, some, width) + 2 * max(0, _registers(r, some, width) - registers))
+        n * m * steps_of_tile(r, some, width, registers)
         for n, r in of_rows
         for m, some in of_lanes
         if n and m and r and some

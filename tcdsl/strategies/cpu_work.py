@@ -286,7 +286,7 @@ def _loaded(problem: Problem, nest: _Nest, near: _Near, is_vector: bool) -> Iter
 
 def _tile(problem: Problem, schedule: Schedule, nest: _Nest, near: _Near) -> Phase:
     """Return what a core does for a register tile: its steps count the loads, too."""
-    shape = problem.shapes[nest.name]
+    shape, cpu = problem.shapes[nest.name], problem.cpu
     unit, _, width = _arithmetic(problem, nest.name)
     unrolled = {dim for member, dim in schedule.unrolled if member == nest.name}
     vector = nest.loops[-1]
@@ -303,15 +303,35 @@ def _tile(problem: Problem, schedule: Schedule, nest: _Nest, near: _Near) -> Pha
     if is_dot:
         around *= ceil(shape.extents[vector.dim] / lanes)
         across = lanes
-    steps = steps_of_box(rows, across, (tile_rows, lanes), width, registers_of(problem.cpu))
+    steps = steps_of_box(rows, across, (tile_rows, lanes), width, registers_of(cpu))
     results = prod(e for e, r in zip(shape.extents, shape.roles, strict=True) if r is Role.PARALLEL)
     folds = share * results * 2 * log2(width) / 2 if is_dot else 0.0
     tiles = share * results / max(1, tile_rows * (1 if is_dot else lanes))
+    slower = _slower(problem, nest.name)
+    if registers_of(cpu) == 16 and not schedule.in_turn and _has_far_terms(problem, nest):
+        slower *= cpu_thresholds.FAR_TERMS
     return Phase(
-        operations=((unit, share * around * steps * width * _slower(problem, nest.name)),),
+        operations=((unit, share * around * steps * width * slower),),
         waits=folds,
         starts=tiles,
     )
+
+
+def _has_far_terms(problem: Problem, nest: _Nest) -> bool:
+    """Return whether the longest loop over terms of a tile walks its vectors' operand far apart.
+
+    Other terms are inside: a window's taps.
+    """
+    shape, vector = problem.shapes[nest.name], nest.loops[-1].dim
+    terms = [one for one in nest.loops if shape.roles[one.dim] is Role.REDUCED and one.trips > 1]
+    if len(terms) < 2 or shape.roles[vector] is Role.REDUCED:
+        return False
+    longest = max(terms, key=lambda one: one.trips)
+    if longest is terms[-1]:
+        return False
+    accesses = zip(shape.strides, _element_bytes(problem, nest.name), strict=True)
+    own = [size * abs(row[longest.dim]) for row, size in accesses if row[vector] == 1]
+    return max(own, default=0) >= cpu_thresholds.FAR_TERM_BYTES
 
 
 @analysis

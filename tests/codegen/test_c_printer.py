@@ -201,3 +201,28 @@ def test_a_guarded_load_stays_where_its_guard_keeps_it_inside(
     body = compiled(source, (64, 12), threads=1).source.body
     assert not re.search(r"w_invariant\d+ = r\[", body)
     check_all([(source, [(64, 12)])], threads=1)
+
+
+def test_a_guard_that_stands_still_chooses_between_two_loops(
+    compiled: Compile, check_all: CheckAll
+) -> None:
+    """gcc copies a line under such a guard one number after another, where it finds it too hard."""
+    source = """def f(float(M,N) x) -> (y) {
+        y(i,j) = i % 3 > 0 && i > 1 ? x(i - 2,j) : 0.5 where i in 0:M, j in 0:N
+    }"""
+    body = compiled(source, (64, 40), threads=1).source.body
+    assert "?" not in body
+    copied, rest = (re.findall(r"\] = (.*);", half) for half in body.partition("} else {")[::2])
+    assert [value[:2] for value in copied] == ["x["] and rest == ["0x1.0000000000000p-1f"]
+    check_all([(source, [(64, 40)]), (source, [(2, 5)]), (source, [(1, 0)])], threads=1)
+
+
+@pytest.mark.parametrize("guard", ["j > 1", "i > 1 && j > 0", "k(i) > 0", "x(i,j) > 0"])
+def test_a_guard_that_moves_or_loads_is_asked_in_the_loop(
+    guard: str, compiled: Compile, check_all: CheckAll
+) -> None:
+    source = f"""def f(float(M,N) x, int32(M) k) -> (y) {{
+        y(i,j) = {guard} ? x(i,j) : 0.5 where i in 0:M, j in 0:N
+    }}"""
+    assert "else" not in compiled(source, (64, 40), (64,), threads=1).source.body
+    check_all([(source, [(64, 40), np.arange(64, dtype=np.int32) % 3])], threads=1)

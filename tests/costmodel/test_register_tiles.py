@@ -46,4 +46,11 @@ def test_tiles_are_no_larger_than_the_box(rows: int, lanes: int) -> None:
 
 
 def test_few_rows_load_each_vector_again() -> None:
-    assert steps_of_tile(4, 64, 16) / 4 > steps_of_tile(6, 64, 16) / 6
+    assert steps_of_tile(4, 64, *AVX512) / 4 > steps_of_tile(6, 64, *AVX512) / 6
+
+
+def test_avx2_prefers_two_vectors_and_whole_ones() -> None:
+    """Of one vector and 14 rows numbers are spread as often as multiplied; halves take twice."""
+    assert best_tile(28, 128, *AVX2) == (6, 16)  # measured: 51 and 41 GFLOP/s
+    assert steps_of_tile(6, 12, *AVX2) > steps_of_tile(6, 16, *AVX2)
+    assert steps_of_tile(6, 24, *AVX512) < steps_of_tile(6, 32, *AVX512)

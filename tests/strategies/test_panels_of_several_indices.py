@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.machine import Cpu
 from tcdsl.costmodel.panels import APART_LANES, COPY_LANES, Blocking, Product, work_on_panels
 from tcdsl.strategies.templates import cpu_panels
@@ -70,3 +71,42 @@ def test_elements_that_are_copied_alone_and_results_that_are_apart_take_longer()
     (near, copied), (apart, alone) = moved(), moved((True, False), 32)
     assert near == 0 and apart == 2 * 32 * 9 * 512 * 512
     assert alone == APART_LANES / COPY_LANES * copied > copied
+
+
+OF_IMAGES = """def conv(float(N,C,58,58) I, float(F,C,3,3) K) -> (O) {
+    O(n,f,h,w) +=! I(n,c,h+r,w+s) * K(f,c,r,s) where h in 0:56, w in 0:56 }"""
+OF_PIXELS = """def conv(float(N,58,58,C) I, float(F,3,3,C) K) -> (O) {
+    O(n,h,w,f) +=! I(n,h+r,w+s,c) * K(f,r,s,c) where h in 0:56, w in 0:56 }"""
+SIXTY_FOUR = {
+    OF_IMAGES: [(4, 64, 58, 58), (64, 64, 3, 3)],
+    OF_PIXELS: [(4, 58, 58, 64), (64, 3, 3, 64)],
+}
+
+
+@pytest.mark.parametrize(("source", "template"), [
+    (OF_IMAGES, "cpu_panels"), (OF_PIXELS, "cpu_tile")
+])  # fmt: skip
+def test_few_filters_are_on_panels_where_tiles_read_terms_far_apart(
+    source: str, template: str, compiled: Compile, avx2: None
+) -> None:
+    """With 16 registers; 64 filters whose terms are side by side are as fast in tiles."""
+    assert compiled(source, *SIXTY_FOUR[source], threads=1).plan.kernels[-1].template == template
+
+
+def test_few_filters_are_in_tiles_with_many_registers(compiled: Compile) -> None:
+    plan = compiled(OF_IMAGES, *SIXTY_FOUR[OF_IMAGES], threads=1).plan
+    assert plan.kernels[-1].template == "cpu_tile"
+
+
+@pytest.mark.parametrize(("source", "slower"), [(OF_IMAGES, 1.7), (OF_PIXELS, 1.0)])
+def test_tiles_take_longer_around_taps_that_are_far_apart(
+    source: str, slower: float, compiled: Compile, avx2: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def least_us() -> float:
+        weighed = compiled(source, *SIXTY_FOUR[source], threads=1).plan.weighed[-1]
+        tiles = [one for one in weighed.candidates() if one["template"] == "cpu_tile"]
+        return float(min(one["predicted_us"] for one in tiles))
+
+    found = least_us()
+    monkeypatch.setattr(cpu_thresholds, "FAR_TERMS", 1.0)
+    assert found == pytest.approx(slower * least_us(), rel=0.05)

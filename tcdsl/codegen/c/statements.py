@@ -62,6 +62,7 @@ from tcdsl.poly.scop import Access, Kind, RangeCheck, Scop
 from tcdsl.records import dataclass
 from tcdsl.schedule.placement import Layout, Placement
 
+HOLDS, FAILS = Literal("1"), Literal("0")  # a condition that has been asked before
 _NOWHERE = Literal("-1")
 
 
@@ -126,7 +127,26 @@ class StatementPrinter:
 
     def chosen(self, select: Select, operands: tuple[Code, ...]) -> Code:
         """Return the choice *select* of its printed *operands*: C compilers know best how."""
+        condition, if_true, if_false = operands
+        if condition in (HOLDS, FAILS):
+            return if_true if condition == HOLDS else if_false
         return branched(operands)
+
+    def stands_still(self, expr: Expr, loop: loop_ast.For) -> bool:
+        """Return whether *expr* loads nothing, and is the same in all iterations of *loop*."""
+        moving = self._moving(loop)
+        return not any(
+            isinstance(node, Load) or (isinstance(node, Index) and node.name in moving)
+            for node in walk(expr)
+        )
+
+    def _moving(self, loop: loop_ast.For) -> set[str]:
+        """Return the statement's indices that *loop* changes."""
+        return {
+            index
+            for index, value in zip(self.statement.indices, self.leaf.iterators, strict=True)
+            if mentions(value, loop.variable)
+        }
 
     def invariants(self, loop: loop_ast.For, written: set[str]) -> list[Expr]:
         """Return the calls and loads in the value that *loop* does not change, and may run early.
@@ -135,11 +155,7 @@ class StatementPrinter:
         loop leave these alone (``restrict`` is lost where threads begin).  What is loaded must
         exist even if the loop never runs: local arrays always do.
         """
-        moving = {
-            index
-            for index, value in zip(self.statement.indices, self.leaf.iterators, strict=True)
-            if mentions(value, loop.variable)
-        }
+        moving = self._moving(loop)
         runs = loop.is_constant and loop.condition is not None
 
         def is_free(expr: Expr) -> bool:

@@ -30,6 +30,7 @@ ACCUMULATORS = cpu_thresholds.ACCUMULATORS
 LEAST_USES, NARROW_USES = cpu_thresholds.PANEL_USES, cpu_thresholds.NARROW_USES
 LINE_BYTES = cpu_thresholds.LINE_BYTES
 LEAST_TERMS, WINDOW_USES = cpu_thresholds.PANEL_TERMS, cpu_thresholds.WINDOW_USES
+TAPS_USES = cpu_thresholds.TAPS_USES
 MOST_WITHIN = cpu_thresholds.PANEL_WINDOW
 DOT_COLUMNS = 16  # that the device library's functions have, or a multiple
 
@@ -73,6 +74,11 @@ class _Found:
         return prod(self.extents[index] for index in indices)
 
     @property
+    def is_transposed(self) -> bool:
+        """Whether terms of a column are neighbours in memory, and columns are not."""
+        return self.is_apart and self.column_stride == 1
+
+    @property
     def is_merged(self) -> bool:
         """Whether one index counts the values of several."""
         return len(self.rows) > 1 or len(self.terms) > 1
@@ -94,11 +100,17 @@ def _why_not(problem: Problem, merged: str) -> str | None:
     if is_long and not (found.is_guarded or found.is_merged) and found.dots is None:
         return "it has several reduced indices, as convolutions do: tiles take no longer"
     is_window = found.dots is not None and bool(found.within)
-    if found.extent(*found.terms) < LEAST_TERMS and not is_window:
+    # All terms of a window are added to a tile's sums before these are stored.
+    counted = (*found.terms, *(found.within if len(found.rows) > 1 else ()))
+    if found.extent(*counted) < LEAST_TERMS and not is_window:
         return "it has few terms"
     uses = min(found.extent(*found.rows), found.extents[found.columns])
     least = LEAST_USES if found.dots is None else NARROW_USES
     least = WINDOW_USES if is_window else least
+    is_of_taps = len(found.rows) > 1 and bool(found.within)
+    # Of transposed columns tiles read a copy whose terms are side by side, which is as fast.
+    if is_of_taps and not found.is_transposed and registers_of(problem.cpu) == 16:
+        least = min(least, TAPS_USES)
     # Where tiles would hold partial sums, in lanes, copies are worth more.
     if uses < least and (not found.is_apart or found.is_copied):
         return "what is copied would be used a few times"
@@ -290,7 +302,7 @@ def schedule(problem: Problem, config: CpuPanelsConfig) -> Schedule:
     )  # fmt: skip
     panels = Panels(
         found.lead, rows, columns, terms, found.factors, found.is_along_terms, config.is_shared,
-        found.around, found.within, found.is_apart and found.column_stride == 1, found.dots,
+        found.around, found.within, found.is_transposed, found.dots,
     )  # fmt: skip
     why = (
         f"contraction: panels of {rows.index} % {mr} and {columns.index} % {nr}, blocks of"
