@@ -135,7 +135,8 @@ def _counted(solution: Solution, index: str) -> list[Access]:
 def _proposed_range(index: str, comprehension: Comprehension, solution: Solution, end: str) -> str:
     """Return the range to propose: the dimension that a guarded read has *index* in, else to *end*.
 
-    Where the statement reads its own target at ``i - 1``, the range begins behind what is there.
+    Where the statement reads its own target at ``i - 1``, the range begins behind what is there; at
+    ``i + 1`` it begins with the target.
     """
     counted = _counted(solution, index)
     if not counted and (mentions := _mentions(solution, index)):
@@ -145,9 +146,10 @@ def _proposed_range(index: str, comprehension: Comprehension, solution: Solution
             return f"0:{dim}"
         return f"{text(first.interval.lower)}:{text(first.interval.upper)}"
     starts = [
-        access.interval.lower.sub(access.form.rest)
+        start
         for access in counted
         if access.is_own and access.form and access.form.coefficients == {index: 1}
+        for start in (access.interval.lower, access.interval.lower.sub(access.form.rest))
     ]
     if not starts:
         return f"0:{end}"

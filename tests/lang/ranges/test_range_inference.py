@@ -421,6 +421,8 @@ def test_recurrence_is_whole() -> None:
     error = error_of(source)
     assert error.code == "TC040" and "'y' itself" in error.message
     assert error.hint is not None and "where i in 1:N" in error.hint
+    ahead = error_of("def f(float(N) x) -> (y) { y(0) = x(0)  y(i) = y(i+1) }")
+    assert ahead.hint is not None and "where i in 0:N" in ahead.hint
     started = error_of("def f(float(N) x) -> (y) { y(i) = y(i-1) + x(i) }")
     assert started.code == "TC041" and "assign the first values of 'y'" in (started.hint or "")
     # Nothing before could hold what the next instance writes.
