@@ -10,6 +10,11 @@ from tcdsl.library import stencil_formulas
 Tensor = Any  # torch.Tensor: see torch_peers
 
 
+def _computed(x: Tensor) -> Tensor:
+    """Return *x* in the type in which its elements are computed."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
 # ---- transformers ----------------------------------------------------------------------------
 
 
@@ -23,7 +28,7 @@ def bert_glue(
     scores: Tensor, mask: Tensor, kept: Tensor, scale: float, eps: float,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     width = residual.shape[1:]
-    s = (scores.float() * scale).masked_fill(~mask[:, None, None], -torch.inf)
+    s = (_computed(scores) * scale).masked_fill(~mask[:, None, None], -torch.inf)
     p = torch.where(kept, F.softmax(s, -1) * 1.25, 0.0).to(scores.dtype)
     h = F.layer_norm(attended + bias1 + residual, width, gamma1, beta1, eps)
     return h, F.gelu(inner + bias2), F.layer_norm(outer + bias3 + h, width, gamma2, beta2, eps), p
@@ -119,7 +124,7 @@ def unet_norms(
 def unet_norms_nhwc(
     x: Tensor, gamma: Tensor, beta: Tensor, scale: Tensor, shift: Tensor, eps: float
 ) -> Tensor:
-    var, mean = torch.var_mean(x.float(), (1, 3), correction=0, keepdim=True)
+    var, mean = torch.var_mean(_computed(x), (1, 3), correction=0, keepdim=True)
     y = (x - mean) * torch.rsqrt(var + eps) * gamma + beta
     return (F.silu(y * (1 + scale[:, None]) + shift[:, None]) + x).to(x.dtype)
 
@@ -169,7 +174,7 @@ def shallow_water(
 
 
 def smoothed_loss(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    own = logits.float()
+    own = _computed(logits)
     lse = torch.logsumexp(own, 1)
     chosen = own.gather(1, labels[:, None])[:, 0]
     loss = lse - 0.9 * chosen - 0.1 * own.mean(1)
@@ -180,13 +185,14 @@ def vae_loss(
     mu: Tensor, logvar: Tensor, noise: Tensor, x: Tensor, made: Tensor
 ) -> tuple[Tensor, Tensor]:
     sample = mu + torch.exp(0.5 * logvar) * noise
-    kl = -0.5 * (1 + logvar.float() - mu.float() ** 2 - logvar.float().exp()).sum(1)
-    error = (made.float() - x.float()) ** 2
+    m, v = _computed(mu), _computed(logvar)
+    kl = -0.5 * (1 + v - m**2 - v.exp()).sum(1)
+    error = (_computed(made) - _computed(x)) ** 2
     return sample, (error.sum(1) + kl).mean()
 
 
 def focal_loss(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    own = logits.float()
+    own = _computed(logits)
     p = torch.sigmoid(torch.where(labels, own, -own))
     loss = -p.clamp(min=1e-7).log()
     q = 1 - p

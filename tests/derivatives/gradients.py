@@ -1,14 +1,21 @@
 """Derivatives from outside: central differences of the NumPy reference in float64."""
 
+import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import tcdsl
+from tcdsl import library
 from tcdsl.interp.arithmetic import Array
+from tcdsl.lang.types.dtypes import BY_NAME
+from tcdsl.library import Case
+from tcdsl.library.draws import Sizes
 
 STEP = 1e-6
+ELEMENTS = 500.0  # of a library program's inputs, about
 
 
 def tupled(value: Any) -> tuple[Any, ...]:
@@ -29,6 +36,34 @@ def cotangents(f: tcdsl.Function, inputs: Sequence[Any], seed: int = 1) -> list[
         for name, y in results
         if c.tensors[name].dtype.is_float
     ]
+
+
+def library_cases() -> list[Case]:
+    """Return the cases whose elements may be floats of whatever type."""
+    return [case for case in library.cases() if any(BY_NAME[t].is_float for t in case.dtypes)]
+
+
+def sizes_of(case: Case) -> Sizes:
+    """Return those small sizes, none of them 0, at which the inputs have nearest to ELEMENTS."""
+
+    def away(sizes: Sizes) -> float:
+        elements = sum(math.prod(shape) for shape in case.input_shapes(sizes).values())
+        return abs(math.log(elements / ELEMENTS))
+
+    return min((sizes for sizes in case.small_sizes if all(sizes.values())), key=away)
+
+
+def in_float64(case: Case) -> tcdsl.Function:
+    """Return the program of *case* with doubles for all its floats: differences need them.
+
+    Its numbers too: what one without a type is first assigned to is a float32.
+    """
+    text = re.sub(r"\bfloat32\b", "float64", library.source_for(case, "float64"))
+    text = re.sub(r"(?<![\w.])\d+\.\d+(?![\w.])", r"\g<0>f64", text)
+    f = tcdsl.define(text)[case.def_name]
+    floats = {t.dtype.name for t in f.comprehension.tensors.values() if t.dtype.is_float}
+    assert floats == {"float64"}, f"{case.name} has {floats}"
+    return f
 
 
 def check_gradients(

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import tcdsl
-from tcdsl import library
 from tcdsl.library import Case
-from tests.derivatives.gradients import cotangents, tupled
+from tests.derivatives.gradients import cotangents, in_float64, library_cases, sizes_of, tupled
 
 torch = pytest.importorskip("torch")
 
@@ -34,7 +33,20 @@ def normalisation_backward(
     return along(rstd, reduced) * terms, (dy * xhat).sum(shared), dy.sum(shared)
 
 
+def csr_product(val: Any, col: Any, ptr: Any, x: Any) -> Any:
+    """Return a matrix in CSR times *x*: (C) or (C, D).
+
+    (PyTorch's sparse gradient has one entry for those that are at one place of the matrix.)
+    """
+    rows = torch.arange(len(ptr) - 1).repeat_interleave(ptr.diff())
+    terms = torch.einsum("e,e...->e...", val, x[col])
+    return torch.zeros(len(ptr) - 1, *x.shape[1:], dtype=x.dtype).index_add(0, rows, terms)
+
+
 FORMULAS: Mapping[str, Callable[..., Any]] = {
+    "csr": csr_product,
+    "csr_matrix": lambda X, **t: csr_product(**t, x=X),
+    "row_sum_float32": lambda x: x.sum(1),  # in doubles, as the program is here
     "layernorm_backward": lambda **t: normalisation_backward(**t, reduced=(1,), shared=(0,)),
     "batchnorm_backward": lambda **t: normalisation_backward(
         **t, reduced=(0, 2, 3), shared=(0, 2, 3)
@@ -45,16 +57,13 @@ FORMULAS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-def library_cases() -> list[Case]:
-    return [case for case in library.cases() if "float64" in case.dtypes]
-
-
-@pytest.mark.slow_but("softmax", "layernorm", "conv2d", "cross_entropy", "mlp3", "csr")
+@pytest.mark.slow_but(
+    "softmax", "layernorm", "conv2d", "cross_entropy", "mlp3", "csr", "focal_loss"
+)
 @pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in library_cases()])
 def test_autograd_agrees(case: Case) -> None:
-    f = tcdsl.define(library.source_for(case, "float64"))[case.def_name]
-    sizes = min(case.small_sizes, key=lambda s: abs(np.prod(list(s.values())) - 500.0))
-    inputs = case.make_inputs(sizes, np.random.default_rng(4), "float64")
+    f = in_float64(case)
+    inputs = case.make_inputs(sizes_of(case), np.random.default_rng(4), "float64")
     tensors = {k: torch.tensor(v) if v.ndim else float(v) for k, v in inputs.items()}
     leaves = {k: t.requires_grad_() for k, t in tensors.items()
               if torch.is_tensor(t) and t.is_floating_point()}  # fmt: skip

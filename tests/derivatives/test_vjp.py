@@ -9,7 +9,13 @@ import tcdsl
 from tcdsl import library
 from tcdsl.errors import OptionError, SemanticError, ShapeError
 from tcdsl.library import Case
-from tests.derivatives.gradients import check_gradients, cotangents
+from tests.derivatives.gradients import (
+    check_gradients,
+    cotangents,
+    in_float64,
+    library_cases,
+    sizes_of,
+)
 
 RNG = np.random.default_rng(0)
 
@@ -246,10 +252,6 @@ def test_recurrences_again(name: str) -> None:
     check_gradients(tcdsl.vjp(f), *inputs, *given)
 
 
-def library_cases() -> list[Case]:
-    return [case for case in library.cases() if "float64" in case.dtypes]
-
-
 @pytest.mark.slow_but(
     "row_prod",
     "softmax",
@@ -260,14 +262,13 @@ def library_cases() -> list[Case]:
     "conv3x3_stride2",
     "csr",
     "segment_softmax",
+    "kmeans_step",
 )
 @pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in library_cases()])
 def test_programs_of_the_library(case: Case) -> None:
-    f = tcdsl.define(library.source_for(case, "float64"))[case.def_name]
-    sizes = min(case.small_sizes, key=lambda s: abs(np.prod(list(s.values())) - 500.0))
-    inputs = case.make_inputs(sizes, np.random.default_rng(3), "float64")
-    if all(np.all(np.isfinite(x)) for x in inputs.values()):
-        check_gradients(f, *inputs.values(), tolerance=1e-5)
+    f = in_float64(case)
+    inputs = case.make_inputs(sizes_of(case), np.random.default_rng(3), "float64")
+    check_gradients(f, *inputs.values(), tolerance=1e-5)
 
 
 def test_names_that_are_taken_get_a_number() -> None:
