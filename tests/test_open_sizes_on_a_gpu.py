@@ -1,6 +1,6 @@
 """Kernels for classes of sizes: results at many sizes, and how often anything is compiled."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from tcdsl.codegen.cuda.source import Launch
 from tcdsl.emulator import compile_emulated
 from tcdsl.executable.emulated import EmulatedExecutable
 from tcdsl.lang.ranges.binding import bind_sizes
+from tcdsl.lang.ranges.open_sizes import leave_open
 from tcdsl.lang.ranges.roles_of_sizes import reduced_sizes, steps_of
 from tcdsl.lang.size_class import SizeClass
+from tcdsl.opening import Opening
 from tcdsl.options import Options
 from tcdsl.runtime.cache import Cache
 from tcdsl.runtime.size_classes import ENDS, REDUCED_ENDS, class_of, classes_of, leading_sizes
@@ -140,6 +142,51 @@ def test_moments_of_whole_numbers_are_exact_in_a_class_of_many_rows(rows: int) -
     counts = {24: 2 * thirds, 48: thirds, 32: rows - 3 * thirds}
     assert all((bins[:, at] == count).all() for at, count in counts.items())
     assert (bins.sum(1) == rows).all()
+
+
+class Planned:
+    """What stands for a kernel: a class of sizes, which code with open sizes exists for."""
+
+    def at(self, sized: Any, specs: Any) -> "Planned":
+        return self
+
+
+def kernels(case: library.Case, name: str, values: Iterable[int]) -> int:
+    """Return how many kernels are compiled where the size *name* takes *values*, the others fixed.
+
+    Nothing is compiled: whether a class has code is whether its ranges can be left open.
+    """
+    f = tcdsl.define(library.source_for(case, case.dtypes[0]))[case.def_name]
+    built: list[Planned] = []
+
+    def build(sized: Any, specs: Any, target: str, options: Any, opened: Any = None) -> Planned:
+        if opened:
+            c = sized.comprehension
+            leave_open(c, sized.sizes, opened, {n: n for n in c.sizes}, opened)
+        built.append(Planned())
+        return built[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tcdsl.opening.build", build)
+        opening, tensors = Opening(f._definition), f.comprehension.tensors
+        for value in values:
+            shapes = case.input_shapes({**case.small_sizes[-1], name: value})
+            inputs = [tcdsl.spec(shapes[n], tensors[n].dtype.name) for n in shapes]
+            specs = f.specs(inputs)
+            bound = bind_sizes(f.comprehension, {n: s.shape for n, s in specs.items()})
+            opening.executable(f._definition.at(bound), specs, "emulate", Options())
+    return len(built)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in library.cases()])
+def test_two_hundred_values_of_a_leading_size_are_four_kernels_at_most(case: library.Case) -> None:
+    """One for the first value alone, and one for each of three classes."""
+    program = tcdsl.define(library.source_for(case, case.dtypes[0]))
+    for name in leading_sizes(program[case.def_name].comprehension):
+        least = max(1, min(sizes[name] for sizes in case.small_sizes))  # a window needs some rows
+        values = np.random.default_rng(2).permutation(np.arange(least, least + 200))
+        assert kernels(case, name, map(int, values)) <= 4, name
 
 
 def test_a_size_is_left_open_at_its_second_value(compilations: list[str]) -> None:
