@@ -190,7 +190,7 @@ def require_type(c: Head, name: str, spec: ArraySpec) -> None:
             c.source, c.tensors[name].span,
             what=f"argument {name!r}", declared=declared, found=spec.dtype,
             hint=f"nothing is converted silently: write {_conversion(name, declared, spec)}, or "
-            f"declare it as {spec.dtype}",
+            f"declare it as {spec.dtype}{_autocast(declared, spec)}",
         )  # fmt: skip
 
 
@@ -199,3 +199,10 @@ def _conversion(name: str, dtype: DType, spec: ArraySpec) -> str:
     if spec.library == "torch":
         return f"{name}.to(torch.{dtype})"
     return f'{name}.astype("{dtype}")'
+
+
+def _autocast(dtype: DType, spec: ArraySpec) -> str:
+    """Return what to do where a model in a half type meets a definition in float32."""
+    if spec.library == "torch" and spec.dtype.is_half and dtype.name == "float32":
+        return "; or run a model of float32 under torch.autocast, which converts for operators"
+    return ""

@@ -340,6 +340,34 @@ def test_memory_formats(form: Any) -> None:
         torch.testing.assert_close(own, other)
 
 
+WIDTH = 2**44  # of rows that are one element each: no process has the addresses for a copy
+VIEWS = {
+    "expanded": lambda: torch.randn(2, 3, 5, 1).expand(-1, -1, -1, WIDTH),
+    "transposed": lambda: torch.randn(5, 3, 2, 1).expand(-1, -1, -1, WIDTH).transpose(0, 2),
+    "channels last": lambda: (
+        torch.randn(2, 3, 5, 1)
+        .contiguous(memory_format=torch.channels_last)
+        .expand(-1, -1, -1, WIDTH)
+    ),
+    "sliced": lambda: torch.randn(4, 6, 9, 1).expand(-1, -1, -1, WIDTH)[1:3, ::2, 4:, 7:],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_views_are_read_in_place(view: str) -> None:
+    """Neither pass copies a view: whatever copied this one would run out of memory."""
+    op = tct.op(tcdsl.define("""def part(float(N, C, H, W) x, float(C) a) -> (y) {
+        y(n, c, h) +=! x(n, c, h, w) * a(c) where w in 0:3
+    }""").part, name=f"tests{next(_number)}::part")  # fmt: skip
+    x, a = VIEWS[view](), torch.randn(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="memory"):
+        x.contiguous()
+    found, wanted = op(x, a), x[..., :3].sum(-1) * a[:, None]
+    torch.testing.assert_close(found, wanted)
+    own, other = (torch.autograd.grad(y.square().sum(), a) for y in (found, wanted))
+    torch.testing.assert_close(own, other)
+
+
 def test_autocast_gives_the_declared_types() -> None:
     op, (x, weight, bias) = register("linear"), layer(4, 5)
     half = x.bfloat16().requires_grad_()
@@ -424,6 +452,7 @@ def test_mistakes_are_those_of_the_users_text_where_gradients_are_recorded() -> 
     for x, part in (
         (torch.zeros(2, 5, 4), "'x' is declared with 2 dimensions"),
         (torch.zeros(5, 4).double(), "x.to(torch.float32)"),
+        (torch.zeros(5, 4).bfloat16(), "a model of float32 under torch.autocast"),
         (torch.zeros(5, 7), "the size I is 7"),
     ):
         with pytest.raises(tcdsl.ShapeError) as error:
