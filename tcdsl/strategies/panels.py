@@ -52,9 +52,9 @@ from tcdsl.strategies.schedule import Schedule
 COPIES = "panel copies"  # the template of the kernel that fills the columns' panels
 LINE_STEPS = 16  # of 4 bytes, in a line of the caches
 LINE_BYTES = 64
-# Elements a line apart and more are copied so many at once: 32 in the panel's order took 0.7 to 1.6
-# ns an element, a line of the panel 0.15 to 0.2, and 0.56 where all share a set, 8 then 0.17 (Zen 4).
-# A way of a first-level cache, which has eight: lines that are a multiple of it apart share a set.
+# Of elements a line apart and more, 32 at once in the panel's order took 0.7 to 1.6 ns each, a line
+# of the panel at once 0.15 to 0.2, and 0.56 where all share a set, 8 of these 0.17 (a Zen 4).
+# A way of a first-level cache, which has eight: lines that are multiples of it apart share a set.
 WAY_BYTES, WAYS = 4096, 8
 
 
