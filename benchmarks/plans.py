@@ -140,13 +140,13 @@ def planned(job: Job) -> Planned:
     seconds = thread_time() - start
     moved = least_bytes(comprehension, special) / chip.dram_copy_bytes_per_s
     return Planned(
-        _predicted_us(done.plan.weighed), 1e6 * (moved + chip.launch_s),
+        predicted_us(done.plan.weighed), 1e6 * (moved + chip.launch_s),
         len(done.source.launches), len(done.scop.statements), seconds,
         tuple(f"{a.one} | {a.other}: {a.reason}" for a in done.plan.apart),
     )  # fmt: skip
 
 
-def _predicted_us(weighed: Sequence[object]) -> float | None:
+def predicted_us(weighed: Sequence[object]) -> float | None:
     total = 0.0
     for one in weighed:
         if one.choice["template"] == "last_block":  # type: ignore[attr-defined]
