@@ -2,6 +2,7 @@
 
     python benchmarks/products.py 1024 2048 4096 8192 --forms nn,nt,tn,tt
     python benchmarks/products.py 2048 4096 8192 --dtype tf32,int8,float8 --forms nn,nt,tn,tt
+    python benchmarks/products.py 4001 1001x1002x1003 --dtype float32,ieee    by FMAs: ieee
     python benchmarks/products.py 96x8192x8192 --force chunks=4 --force chunks=8,columns=64
     python benchmarks/products.py 4096 --with bias_gelu                beside torch.compile
     python benchmarks/products.py 1024 --candidates 12 --lines FILE   the likeliest by the estimate
@@ -63,6 +64,8 @@ WITH: Mapping[str, tuple[str, str]] = {
 TYPES: Mapping[str, tuple[str, str, str]] = {
     "bfloat16": ("bfloat16", "bfloat16", "float32"),
     "half": ("half", "half", "float32"),
+    "float32": ("float32", "float32", "float32"),
+    "ieee": ("float32", "float32", "ieee"),
     "tf32": ("float32", "float32", "tf32"),
     "int8": ("int8", "int32", "float32"),
     "float8_e4m3": ("float8_e4m3", "bfloat16", "float32"),

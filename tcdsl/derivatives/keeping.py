@@ -34,7 +34,7 @@ def costly_versions(forward: Forward) -> set[str]:
     return {
         step.target
         for step in forward.steps
-        if _is_costly(step) and _is_returnable(forward.versions[step.target])
+        if _is_costly(step) and is_returnable(forward.versions[step.target])
     }
 
 
@@ -62,6 +62,6 @@ def _terms(line: Line) -> int:
     return prod(counts)
 
 
-def _is_returnable(version: Version) -> bool:
+def is_returnable(version: Version) -> bool:
     """Return whether *version* is a tensor that begins at 0."""
     return version.box is not None and all(constant_value(lower) == 0 for lower, _ in version.box)

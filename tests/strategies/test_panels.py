@@ -373,3 +373,23 @@ def test_what_a_block_has_in_the_cache_is_asked_for(compiled: Compile) -> None:
     large = {name: one for name, one in plan.placements.items() if one.is_blocked}
     assert set(large) == {"A.panel0S0", "C.part0"}
     assert max(one.elements() for one in large.values()) * 4 > MAX_LOCAL_BYTES
+
+
+@pytest.mark.parametrize(("terms", "lanes"), [(600, 16), (1024, 8), (2048, 8)])
+def test_lines_that_share_a_set_are_few(terms: int, lanes: int, compiled: Compile) -> None:
+    """Columns whose terms are neighbours in memory are lines apart, of a set where pages are."""
+    lines = compiled(DOT, (640, terms), (640, terms), threads=1).source.body.split("\n")
+    (copy,) = (number for number, line in enumerate(lines) if "] = B[" in line)
+    simd = max(n for n in range(copy) if "omp simd" in lines[n])
+    assert f" <= {lanes - 1};" in lines[simd + 1]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_blocks")
+def test_columns_that_are_lines_apart(check_all: CheckAll) -> None:
+    filters = """def f(float(N,C,H,W) I, float(F,C,R,S) K) -> (O) {
+        O(n,f,h,w) +=! I(n,c,h+r,w+s) * K(f,c,r,s)
+    }"""
+    shapes = [[(2, 40, 6, 7), (70, 40, 3, 3)], [(1, 128, 5, 4), (33, 128, 2, 4)]]
+    products = [(DOT, [(21, terms), (97, terms)]) for terms in (17, 512, 1024, 1100)]
+    check_all([*products, *((filters, list(one)) for one in shapes)])
