@@ -50,7 +50,7 @@ def test_every_program(group: str, check_emulated: CheckAll) -> None:
     check_emulated(batch(GROUPS[group]))
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_program_with_every_threshold_lowered(

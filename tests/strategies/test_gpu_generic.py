@@ -192,7 +192,7 @@ def test_results_are_right(name: str, check_emulated: CheckAll, eager: None) -> 
     check_emulated(CASES, options=OPTIONS[name])
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_results_are_right_on_a_small_chip(name: str, check_emulated: CheckAll, tiny: Chip) -> None:
