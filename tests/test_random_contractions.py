@@ -33,7 +33,7 @@ from tests.programs import comprehension_of, specialisation_of
 
 pytest.importorskip("hypothesis")
 
-ORDINARY = 24  # without -m fuzz
+ORDINARY = 16  # without -m fuzz
 GPU_SEEDS = range(6000, 6050)
 PRECISIONS: tuple[Any, ...] = ("tf32", "float8", "float16x3", "bfloat16", "ieee")
 

@@ -65,7 +65,7 @@ def full_shapes(name: str) -> list[tuple[int, ...]]:
     return list(case.input_shapes(case.sizes[-1]).values())
 
 
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(3)
 @pytest.mark.slow_but("reduction-0")
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("family", FAMILIES)

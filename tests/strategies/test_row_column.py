@@ -281,7 +281,7 @@ def test_right_with_options(options: Options, check_emulated: CheckAll, eager: C
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "count"), [(1, 12), pytest.param(2, 1000, marks=pytest.mark.fuzz)]
+    ("number", "count"), [(1, 25), pytest.param(2, 1000, marks=pytest.mark.fuzz)]
 )
 @pytest.mark.timeout(3600)
 def test_random_programs(
@@ -292,7 +292,7 @@ def test_random_programs(
     for start in range(0, count, 50):
         check_emulated(cases[start : start + 50], gpu=eager)
     found = sum(bool(crossing(cuda_unit(s, *shapes, gpu=eager))) for s, shapes in cases[:25])
-    assert found >= min(count, 25) // 3, "most programs are of one direction"
+    assert found >= 8, "most programs are of one direction"
 
 
 def test_weights_that_all_rows_read_take_registers() -> None:
