@@ -7,7 +7,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +104,13 @@ def _draw_no_constants_of_the_package() -> None:
     """Let Hypothesis draw numbers and strings that its seed and its own list give alone.
 
     It would also draw those that it finds in the package's text, which each process would parse for
-    them (7 s); then programs of a seed would depend on that text.
+    them (7 s); then programs of a seed would depend on that text.  It is imported here, for a test
+    may be the first that does so.
     """
-    providers: Any = sys.modules.get("hypothesis.internal.conjecture.providers")
-    if hasattr(providers, "is_local_module_file"):
-        providers.is_local_module_file = lambda path: False
+    with suppress(ImportError):
+        providers: Any = import_module("hypothesis.internal.conjecture.providers")
+        if hasattr(providers, "is_local_module_file"):
+            providers.is_local_module_file = lambda path: False
 
 
 @cache

@@ -1,6 +1,7 @@
 """Programs of tests: what they mean at given shapes, and arrays for them."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tcdsl.source import Source
 from tcdsl.testing.random_inputs import values
 
 
+@lru_cache(maxsize=128)  # a test compiles one program for many sizes
 def comprehension_of(source: str) -> Comprehension:
     """Return the last def of *source*."""
     return analyse(parse_program(Source(source)))[-1]

@@ -225,9 +225,9 @@ def one_of(name: str, kind: str) -> tuple[str, list[Any]]:
 
 
 def some_of(kind: str, first: int = 0) -> list[tuple[str, list[Any]]]:
-    """Return one program of each fourth class in a type: of any class in each fourth type."""
-    start = -(3 * [*TYPES].index(kind) + first) % 4
-    return [one_of(name, kind) for name in [*CLASSES][start::4]]
+    """Return one program of each fifth class in a type: of any class in each fifth type."""
+    start = -(3 * [*TYPES].index(kind) + first) % 5
+    return [one_of(name, kind) for name in [*CLASSES][start::5]]
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """What is decided for every library program (benchmarks/decisions.py), and the tables of it.
 
-The default run compares some, the slow run six parts of sixteen; all are compared by the script.
+The default run compares some, the slow run four parts of 32; all are compared by the script.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from tcdsl.strategies import catalogue
 from tests.scripts import script
 
 ROOT = Path(__file__).parents[1]
-SLOW_PARTS = 8
+SLOW_PARTS = 16
 
 
 decisions = script("decisions")
@@ -34,7 +34,7 @@ def test_some_programs_are_decided_as_the_tables_say(target: str, step: int) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(8)
 @pytest.mark.parametrize("part", range(SLOW_PARTS))
 @pytest.mark.parametrize("target", ["gpu", "cpu"])
 def test_every_program_is_decided_as_the_table_says(target: str, part: int) -> None:

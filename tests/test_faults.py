@@ -650,6 +650,10 @@ def test_row_38_sixteen_processes(own_cache: Path) -> None:
     np.testing.assert_array_equal(call_anew(9), 2 * ramp(9))
 
 
+# A shell's background processes, and nohup's, ignore SIGINT, and so would their children.
+HEEDING = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_row_39_interrupted_while_compiling(
     number: signal.Signals, own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -663,7 +667,7 @@ def test_row_39_interrupted_while_compiling(
     )
     monkeypatch.setenv("TCDSL_CC", str(script(tmp_path / "slowcc", text)))
     code = f"import tcdsl; tcdsl.define({ADD!r}).f.compile(*2 * [tcdsl.spec((5,), 'float32')])"
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-c", HEEDING + code], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 30
     while not (started.exists() and started.read_text().strip()):
         assert time.monotonic() < deadline and process.poll() is None
@@ -698,7 +702,9 @@ except KeyboardInterrupt:
     assert (f(a, a) == 300).all(); print("fine")
 """
     start = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", HEEDING + code], capture_output=True, text=True, check=False
+    )
     assert done.stdout.strip() == "fine", done.stderr
     assert time.monotonic() - start < 20
 

@@ -48,7 +48,7 @@ def test_chains_are_planned_alike_in_every_process() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(12)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_programs_are_planned_alike_in_every_process(part: int) -> None:
     names = [case.name for case in library.cases()][part::PARTS]

@@ -33,7 +33,7 @@ from tests.programs import comprehension_of, specialisation_of
 
 pytest.importorskip("hypothesis")
 
-ORDINARY = 24  # without -m fuzz
+ORDINARY = 16  # without -m fuzz
 GPU_SEEDS = range(6000, 6050)
 PRECISIONS: tuple[Any, ...] = ("tf32", "float8", "float16x3", "bfloat16", "ieee")
 
@@ -66,7 +66,7 @@ def test_contractions_on_the_cpu(number: int, count: int, check_all: CheckAll) -
 
 
 @pytest.mark.slow
-@with_seeds(5040, 16, range(5500, 5550))
+@with_seeds(5040, 8, range(5500, 5550))
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.timeout(4 * 3600)
 def test_contractions_by_precision_on_the_emulator(

@@ -4,7 +4,7 @@
                                                                 with either chip, ...
     pytest -m "gpu and fuzz" tests/test_random_programs.py      5,000 on a GPU
 
-The ordinary run has 300 of them, as CUDA on the emulator.  The seeds are those that
+The `slow` run has 200 of them, as CUDA on the emulator.  The seeds are those that
 docs/design_testing.md reports; another hunt takes others.
 """
 
@@ -32,7 +32,7 @@ from tests.hunts import (
 
 pytest.importorskip("hypothesis")
 
-ORDINARY = 150  # of each kind, without -m fuzz
+ORDINARY = 100  # of each kind, without -m fuzz
 GPU_SEEDS = range(2700, 2750)
 
 CheckAll = Callable[..., None]

@@ -35,7 +35,7 @@ FORMS = {
     "scattered": ("t(i(v) % 25) {op} x(m,v)", (150, 9), "(25)", True),
 }
 SHAPES = {"(V)": (9,), "": (), "(25)": (25,)}
-BATCHES = 80
+BATCHES = 160
 
 
 def case_of(operator: str, result: str, given: str, form: str) -> Case:

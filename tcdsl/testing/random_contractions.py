@@ -23,7 +23,7 @@ from tcdsl.testing.drafted_convolutions import CONVOLUTIONS, convolution
 from tcdsl.testing.drafted_epilogues import AFTER, pointwise
 from tcdsl.testing.drafted_products import Pool, Products
 from tcdsl.testing.random_graphs import Sizes
-from tcdsl.testing.random_programs import is_accepted
+from tcdsl.testing.random_programs import accepted
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -194,14 +194,10 @@ def _is_fit(source: str, inputs: Mapping[str, Any], most: int) -> bool:
     from tcdsl.errors import TCError
     from tcdsl.lang.ranges.binding import bind_sizes
     from tcdsl.lang.ranges.specialiser import specialise
-    from tcdsl.lang.syntax.parser import parse_program
-    from tcdsl.lang.types.sema import analyse
-    from tcdsl.source import Source
 
     try:
-        if not is_accepted(source):
+        if (c := accepted(source)) is None:
             return False
-        (c,) = analyse(parse_program(Source(source)))
         special = specialise(c, bind_sizes(c, {name: x.shape for name, x in inputs.items()}))
     except TCError as error:
         if error.code in ("TC040", "TC053"):

@@ -21,6 +21,8 @@ from tcdsl.testing.random_statements import KINDS, pointwise, reduction, update
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
+    from tcdsl.lang.comprehension import Comprehension
+
 MAX_STATEMENTS = 4
 
 
@@ -82,7 +84,12 @@ def programs() -> "SearchStrategy[tuple[str, Mapping[str, Array]]]":
 
 
 def is_accepted(source: str) -> bool:
-    """Return whether the program is accepted without ``out=`` and without a warning.
+    """Return whether the program is accepted without ``out=`` and without a warning."""
+    return accepted(source) is not None
+
+
+def accepted(source: str) -> "Comprehension | None":
+    """Return the program if it is accepted without ``out=`` and without a warning.
 
     A few of a thousand leave an element unwritten at some sizes, such as ``T(i + j) +=! ...`` where
     one range is empty, and read it later; a few have an integer quotient that promotion makes a
@@ -97,10 +104,12 @@ def is_accepted(source: str) -> bool:
         (comprehension,) = analyse(parse_program(Source(source)))
     except TCError as error:
         if error.code in ("TC027", "TC042"):
-            return False
+            return None
         raise
     tensors = comprehension.tensors.values()
-    return not comprehension.warnings and not any(tensor.needs_out for tensor in tensors)
+    if comprehension.warnings or any(tensor.needs_out for tensor in tensors):
+        return None
+    return comprehension
 
 
-__all__ = ["drafted", "is_accepted", "programs"]
+__all__ = ["accepted", "drafted", "is_accepted", "programs"]

@@ -130,26 +130,45 @@ LOOPED = [
 ]
 
 
-@pytest.fixture(scope="module")
-def tc(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Call]:
-    """Return the library's functions over arrays, by name; compiled once for all workers.
+# Most functions of integers, which some tests need alone.
+OF_INTEGERS = [
+    name
+    for name in LOOPED
+    if name.rpartition("_")[2] in INTEGERS and not re.match("tc_(cast|place)", name)
+]
+
+
+def called(names: list[str], stem: str, factory: pytest.TempPathFactory) -> Callable[[str], Call]:
+    """Return functions *names* over arrays, by name; compiled once for all workers.
 
     In halves, of which a worker compiles the second while another one has the first.
     """
-    folder = tmp_path_factory.mktemp("device")
+    folder = factory.mktemp(stem)
     # An xdist worker's folders lie below the run's, which all workers see.
-    base = tmp_path_factory.getbasetemp()
+    base = factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     libraries = {}
     for wait_s in (0, -1):
         for half in range(2):
-            shared = base / f"device{half}.so"
+            shared = base / f"{stem}{half}.so"
             with suppress(Timeout), FileLock(f"{shared}.lock", timeout=wait_s):
                 if not shared.exists():
-                    source = header_text() + "".join(map(loop_text, LOOPED[half::2]))
+                    source = header_text() + "".join(map(loop_text, names[half::2]))
                     compiled(source, folder, "-shared", "-fPIC").rename(shared)
                 libraries[half] = ctypes.CDLL(str(shared))
-    return lambda name: caller(libraries[LOOPED.index(name) % 2], name)
+    return lambda name: caller(libraries[names.index(name) % 2], name)
+
+
+@pytest.fixture(scope="module")
+def tc(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Call]:
+    """Return the library's other functions over arrays, by name."""
+    return called([n for n in LOOPED if n not in OF_INTEGERS], "device", tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def tc_of_integers(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Call]:
+    """Return functions of integers over arrays, by name."""
+    return called(OF_INTEGERS, "integers", tmp_path_factory)
 
 
 # --- parts ---------------------------------------------------------------------------------
@@ -335,18 +354,18 @@ def integer_samples(dtype: str) -> list[int]:
 
 @pytest.mark.slow_but("i16", "u32", "u64")
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_integers_agree_with_python(tc: Callable[[str], Call], dtype: str) -> None:
+def test_integers_agree_with_python(tc_of_integers: Callable[[str], Call], dtype: str) -> None:
     samples = integer_samples(dtype)
     a = np.repeat(np.array(samples, NUMPY[dtype]), len(samples))
     b = np.tile(np.array(samples, NUMPY[dtype]), len(samples))
     pairs = [(x, y) for x in samples for y in samples]
     for name, reference in integer_references(8 * NUMPY[dtype].itemsize).items():
         want = [wrapped(reference(x, y), dtype) for x, y in pairs]
-        got = tc(f"tc_{name}_{dtype}")(a, b).tolist()
+        got = tc_of_integers(f"tc_{name}_{dtype}")(a, b).tolist()
         wrong = [(p, g, w) for p, g, w in zip(pairs, got, want, strict=True) if g != w]
         assert not wrong, (name, wrong[:5])
     for name, unary in UNARY_INTEGERS.items():
-        got = tc(f"tc_{name}_{dtype}")(np.array(samples, NUMPY[dtype])).tolist()
+        got = tc_of_integers(f"tc_{name}_{dtype}")(np.array(samples, NUMPY[dtype])).tolist()
         assert got == [wrapped(unary(x), dtype) for x in samples], name
 
 

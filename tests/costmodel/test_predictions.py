@@ -16,13 +16,9 @@ def _compared(step: int) -> tuple[list[float], list[float]]:
 
 
 @pytest.mark.slow
-def test_times_are_in_the_order_of_those_measured() -> None:
-    assert predictions.rank_correlation(*_compared(23)) > 0.95
-
-
-@pytest.mark.slow
-def test_all_times_are_in_the_order_of_those_measured() -> None:
-    assert predictions.rank_correlation(*_compared(1)) > 0.97
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.fuzz)])
+def test_times_are_in_the_order_of_those_measured(step: int) -> None:
+    assert predictions.rank_correlation(*_compared(step)) > 0.97
 
 
 def test_the_opposite_order_is_noticed() -> None:

@@ -94,6 +94,7 @@ def check_passes(f: tcdsl.Function, inputs: list[Any]) -> None:
         np.testing.assert_array_equal(gradient, own)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow_but("softmax", "layernorm", "cross_entropy", "mlp3")
 @pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in library.cases()])
 def test_programs_of_the_library(case: Case) -> None:

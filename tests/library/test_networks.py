@@ -38,6 +38,7 @@ def test_on_the_emulator(part: int, check_emulated: CheckAll) -> None:
     check_emulated(batch(part, all_dtypes=True))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
 def test_on_the_emulator_with_every_threshold_lowered(

@@ -110,7 +110,7 @@ def test_products_and_what_follows_them(fuse: Any, check_all: CheckAll) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("threads", [4, pytest.param(1, marks=pytest.mark.fuzz)])
 def test_batches(threads: int, check_all: CheckAll) -> None:
     sizes = [(2, 16, 16, 16), (5, 26, 31, 17), (3, 1, 64, 64), (7, 33, 8, 65), (0, 3, 3, 3)]
     cases = [(BATCHED, [(b, n, m), (b, m, k)]) for b, n, m, k in sizes]
@@ -119,7 +119,7 @@ def test_batches(threads: int, check_all: CheckAll) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("threads", [1, pytest.param(4, marks=pytest.mark.fuzz)])
 def test_convolutions(threads: int, check_all: CheckAll) -> None:
     cases: list[tuple[str, list[Any]]] = []
     for image, weights in (

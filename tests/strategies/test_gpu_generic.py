@@ -192,9 +192,15 @@ def test_results_are_right(name: str, check_emulated: CheckAll, eager: None) -> 
     check_emulated(CASES, options=OPTIONS[name])
 
 
-@pytest.mark.one_in(2)
+# Those that no other test has are in the slow run.
+ALONE = "isl, one value a tile", "isl, each alone", "isl, scalar", "scalar"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in ALONE else pytest.mark.fuzz) for n in OPTIONS],
+)
 def test_results_are_right_on_a_small_chip(name: str, check_emulated: CheckAll, tiny: Chip) -> None:
     check_emulated(CASES, gpu=tiny, options=OPTIONS[name])
 

@@ -1,7 +1,7 @@
 """Several products in one kernel: that they are right, and when they are apart."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -97,9 +97,19 @@ def test_what_both_products_read_is_copied_once(form: str, cuda_unit: MakeUnit) 
 # --- right ------------------------------------------------------------------------------------
 
 
+def gated_layers() -> Iterator[Any]:
+    """Yield (forms, way): two forms in each way; of the others each in one, the rest for fuzz."""
+    ways = [way for way in CONFIGS if way != "persistent"]
+    yield pytest.param(("nn",), "persistent", id="nn-persistent")
+    for number, way in enumerate(ways):
+        yield pytest.param(("nn", "turned"), way, id=f"nn and turned-{way}")
+        for other, form in enumerate(("nt", "tn", "apart")):
+            marks = () if other == number else pytest.mark.fuzz
+            yield pytest.param((form,), way, id=f"{form}-{way}", marks=marks)
+
+
 @pytest.mark.slow_but("nn and turned-boxes")
-@pytest.mark.parametrize("way", CONFIGS)
-@pytest.mark.parametrize("forms", [("nn", "turned"), tuple(FORMS)], ids=["nn and turned", "all"])
+@pytest.mark.parametrize(("forms", "way"), [*gated_layers()])
 def test_gated_layers(forms: tuple[str, ...], way: str, cuda_unit: MakeUnit, emulated: Any) -> None:
     units, inputs = [], []
     gpu = FEW if way == "persistent" else load_chip("h200")
@@ -110,7 +120,7 @@ def test_gated_layers(forms: tuple[str, ...], way: str, cuda_unit: MakeUnit, emu
         "apart": (64, 128, 72),
         "turned": (136, 72, 136),
     }
-    for form in ("nn",) if way == "persistent" else forms:
+    for form in forms:
         shapes, source = shapes_of(form, *sizes[form]), source_of(form)
         bare = planned(source, *shapes, gpu=gpu)
         assert kernels_of(bare) == ["S0+S1+S2"]

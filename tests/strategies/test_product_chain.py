@@ -14,7 +14,9 @@ from tcdsl.library import load
 from tcdsl.options import CHOICES_FORMAT, CHOICES_VERSION, Options
 from tcdsl.strategies.templates import product_chain
 from tcdsl.strategies.templates.product_chain import NAME
+from tcdsl.testing.comparison import check
 from tcdsl.testing.random_inputs import values
+from tests.programs import arrays_for
 from tests.strategies.test_templates import problems_of
 
 CheckAll = Callable[..., None]
@@ -118,14 +120,19 @@ def test_small_wavenets_are_right(check_emulated: CheckAll) -> None:
     ids=["odd", "mlp3", "two", "kronecker3"],
 )
 def test_other_configurations_are_right(
-    source: str, shapes: list[tuple[int, ...]], cuda_unit: MakeUnit, check_emulated: CheckAll
+    source: str, shapes: list[tuple[int, ...]], cuda_unit: MakeUnit, emulated: Callable[..., Any]
 ) -> None:
-    (weighed,) = cuda_unit(source, *shapes).done.plan.weighed
+    unit = cuda_unit(source, *shapes)
+    (weighed,) = unit.done.plan.weighed
     every = [c["config"] for c in weighed.candidates() if c["template"] == NAME and "config" in c]
     assert len(every) > 6
     copied = [config for config in every if config["is_copied"]]  # factors in shared memory
-    for config in (*every[:: len(every) // 6], *copied[:: max(1, len(copied) // 3)]):
-        check_emulated([(source, shapes)], options=forced(weighed.kernel, **config))
+    some = (*every[:: len(every) // 6], *copied[:: max(1, len(copied) // 3)])
+    asked = [forced(weighed.kernel, **config) for config in some]
+    units = [cuda_unit(source, *shapes, options=options) for options in asked]
+    inputs = arrays_for(unit.comprehension, shapes, 0)
+    for program in emulated(units):
+        check(program, *inputs)
 
 
 @pytest.mark.slow

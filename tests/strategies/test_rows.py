@@ -36,7 +36,7 @@ def matrix(statement: str, dtype: str = "float") -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("threads", [1, pytest.param(4, marks=pytest.mark.fuzz)])
 def test_reductions_of_a_matrix(threads: int, check_all: CheckAll) -> None:
     check_all(
         [(matrix(r), [shape]) for r in REDUCTIONS.values() for shape in MATRIX_SIZES],
@@ -134,7 +134,7 @@ GRAPHS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("threads", [4, pytest.param(1, marks=pytest.mark.fuzz)])
 def test_graphs(threads: int, check_all: CheckAll) -> None:
     shapes = [(1, 1), (1, 65), (5, 7), (63, 64), (64, 65), (65, 300), (3000, 9)]
     check_all([(g, [s]) for g in GRAPHS.values() for s in shapes], threads=threads)
@@ -217,7 +217,7 @@ GRIDS = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("threads", [4, pytest.param(1, marks=pytest.mark.fuzz)])
 def test_recurrences(threads: int, check_all: CheckAll) -> None:
     cases: list[tuple[str, list[Any]]] = [
         (source, [(n,)]) for source in RECURRENCES.values() for n in (1, 2, 63, 64, 65, 300)

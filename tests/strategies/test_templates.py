@@ -19,7 +19,8 @@ from tcdsl.strategies import catalogue
 from tcdsl.strategies.gpu_grouping import group_for_gpu
 from tcdsl.strategies.problem import Problem
 from tcdsl.strategies.template import Choice
-from tests.programs import comprehension_of, specialisation_of
+from tcdsl.testing.comparison import check
+from tests.programs import arrays_for, comprehension_of, specialisation_of
 
 CheckAll = Callable[..., None]
 Shapes = list[tuple[int, ...]]
@@ -134,9 +135,15 @@ def test_choices_that_are_not_the_likeliest_are_right(check_emulated: CheckAll) 
 @pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_choice_is_right(name: str, check_emulated: CheckAll) -> None:
-    for options in forced(name):
-        check_emulated([PROGRAMS[name]], options=options)
+def test_every_choice_is_right(
+    name: str, cuda_unit: Callable[..., Any], emulated: Callable[..., Any]
+) -> None:
+    source, shapes = PROGRAMS[name]
+    every = list(forced(name))
+    units = [cuda_unit(source, *shapes, options=options) for options in every]
+    inputs = arrays_for(units[0].comprehension, shapes, 0)
+    for program, options in zip(emulated(units), every, strict=True):
+        check(program, *inputs, options=options)
 
 
 CPU_PROGRAMS: dict[str, tuple[str, Shapes]] = {
@@ -157,12 +164,16 @@ CPU_PROGRAMS: dict[str, tuple[str, Shapes]] = {
 @pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 @pytest.mark.parametrize("name", CPU_PROGRAMS)
 @pytest.mark.slow_but("column", "sum")
-def test_every_choice_is_right_on_a_cpu(name: str, check_all: CheckAll) -> None:
+def test_every_choice_is_right_on_a_cpu(
+    name: str, unit: Callable[..., Any], batch: Callable[..., Any]
+) -> None:
     source, shapes = CPU_PROGRAMS[name]
     every = list(forced(name, "cpu"))
     assert every, "there are others"
-    for options in every:
-        check_all([(source, shapes)], threads=3, options=options)
+    units = [unit(source, *shapes, threads=3, options=options) for options in every]
+    inputs = arrays_for(units[0].comprehension, shapes, 0)
+    for program, options in zip(batch(units), every, strict=True):
+        check(program, *inputs, options=options)
 
 
 KEPT_PROGRAMS: dict[str, tuple[str, Shapes, str]] = {

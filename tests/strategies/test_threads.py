@@ -74,7 +74,8 @@ def test_reductions_in_other_types(dtype: str, check_emulated: CheckAll) -> None
     shapes = [(3, 7), (2000, 16), (9, 4099), (700, 65)]
     check_emulated([
         (matrix(REDUCTIONS[name], dtype), [shape])
-        for name in ("row", "column", "all", "arg") for shape in shapes
+        for number, name in enumerate(("row", "column", "all", "arg"))
+        for shape in shapes[number % 2 :: 2]
     ])  # fmt: skip
 
 

@@ -141,22 +141,24 @@ def drawn(dtype: DType, shapes: list[tuple[int, ...]]) -> list[Array]:
     return [values(dtype, shape, "real", seed) for seed, shape in enumerate(shapes)]
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.slow
-def test_random_convolutions(cuda_unit: MakeUnit, emulated: Any) -> None:
+@pytest.mark.parametrize("number", range(9100, 9104))
+def test_random_convolutions(number: int, cuda_unit: MakeUnit, emulated: Any) -> None:
     """Random contractions of half types, whose operands are packed wherever they may be."""
     pytest.importorskip("hypothesis")
     units, inputs = [], []
-    for number, (source, given) in enumerate(drawn_programs(9100, 800, contractions())):
+    for seed, (source, given) in enumerate(drawn_programs(number, 200, contractions())):
         if "half" not in source and "float16" not in source:
             continue
         c = comprehension_of(source)
-        arrays = arrays_for(c, given, number)
+        arrays = arrays_for(c, given, seed)
         shapes = [array.shape for array in arrays]
         unit = cuda_unit(source, *shapes, strides=strides_of(c, arrays))
         if "tile_implicit" in templates(unit):
             units.append(unit)
             inputs.append(arrays)
-    assert len(units) > 8, "few of them are products of half types"
+    assert len(units) >= 2, "few of them are products of half types"
     for program, own in zip(emulated(units), inputs, strict=True):
         check(program, *own)
 

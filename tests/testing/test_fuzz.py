@@ -167,6 +167,6 @@ def test_programs_shrink_to_the_statements_that_matter(
         body = [line.strip() for line in source.splitlines()[1:-1]]
         return body == statements or (len(body) <= 2 and len(source) < 160)
 
-    # Hypothesis promises no minimum, and draws numbers that it found in the modules loaded so far:
-    # with one seed a search may keep a statement too many, depending on the tests before this one.
+    # Hypothesis promises no minimum: with one seed a search may keep a statement too many, which
+    # one depends on its version and on what programs are drawn from, not on the tests before.
     assert any(is_small(seed) for seed in range(1, 6))

@@ -65,8 +65,18 @@ def precompiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return jobs
 
 
+@pytest.fixture
+def emulator() -> None:
+    """The emulator's own code, which the first program on a machine compiles, and says so."""
+    tcdsl.define("def f(float(N) x) -> (y) { y(n) = x(n) }").f.compile(
+        np.zeros(3, np.float32), target="emulate"
+    )
+
+
 @pytest.mark.slow
-def test_it_prints_rates_and_launches(precompiled: list[Any], tcdsl: Tcdsl, tmp_path: Path) -> None:
+def test_it_prints_rates_and_launches(
+    emulator: None, precompiled: list[Any], tcdsl: Tcdsl, tmp_path: Path
+) -> None:
     code, printed, errors = tcdsl("bench", "softmax", *QUICK, "--json", tmp_path / "t.json")
     assert (code, errors) == (0, ""), printed
     assert precompiled == [("softmax", dict(case("softmax").small_sizes[-1]), "float32")]

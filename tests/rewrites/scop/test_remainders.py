@@ -87,6 +87,7 @@ ON_A_CPU: Sequence[tuple[str, list[tuple[int, ...]]]] = [
 ]
 
 
+@pytest.mark.one_in(5)  # each of the options, threads and halves
 @pytest.mark.slow_but("None-1-0")
 @pytest.mark.filterwarnings("error::tcdsl.errors.TCWarning")
 @pytest.mark.parametrize("half", range(2))
