@@ -156,7 +156,7 @@ def planned(job: Job) -> Planned:
     return Planned(
         predicted_us(done.plan.weighed), 1e6 * (moved + chip.launch_s),
         len(done.source.launches), len(done.scop.statements), seconds,
-        tuple(f"{a.one} | {a.other}: {a.reason}" for a in done.plan.apart),
+        tuple(f"{a.one} | {', '.join(a.others)}: {a.reason}" for a in done.plan.apart),
     )  # fmt: skip
 
 

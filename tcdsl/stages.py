@@ -1,6 +1,7 @@
 """The stages of a compilation as text, for people to read: what ``tcdsl show`` prints."""
 
 from tcdsl.codegen.c.printer import CSource
+from tcdsl.codegen.cuda.mechanisms import print_copies
 from tcdsl.codegen.cuda.source import CudaSource
 from tcdsl.lang.comprehension import Comprehension
 from tcdsl.lang.ranges.open_sizes import AnySpecialisation
@@ -37,13 +38,12 @@ def describe(
 
 
 def _schedule_of(plan: Plan, kernel: Kernel) -> str:
-    """Return the local arrays and the loops of *kernel* as text, or whose call is in its place."""
+    """Return the local arrays, copies and loops of *kernel* as text, or what is called instead."""
     if kernel.library:
         return f"  a call of {kernel.library}\n"
     own = [plan.placements[name] for name in arrays_of(plan, kernel) if name in plan.placements]
-    return "".join(f"  {print_placement(one)}\n" for one in own) + print_tree(
-        kernel.tree, plan.scop, 1
-    )
+    lines = [*map(print_placement, own), *print_copies(plan.scop, kernel.tree, plan.placements)]
+    return "".join(f"  {line}\n" for line in lines) + print_tree(kernel.tree, plan.scop, 1)
 
 
 def print_scop(scop: Scop) -> str:

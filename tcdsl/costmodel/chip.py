@@ -29,6 +29,7 @@ WARP = 32
 MOST_THREADS = 1024  # of a block
 BANK_BYTES = 4  # of shared memory
 VECTOR_BYTES = 16
+LINE_BYTES = 128  # of its caches, four sectors
 GENERIC = "generic"
 CPU = "cpu"  # no GPU's (costmodel.machine)
 MOST = 1e18  # of any number: what is more is a mistake

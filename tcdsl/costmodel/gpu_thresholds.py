@@ -84,6 +84,11 @@ PLANES_PRODUCTS = 5 << 30
 # Whole sectors that a part of one costs (the gradient by data of stride 2, 56 x 56 x 128 of 32
 # images, channels second, H200: 126 us, with neighbours along channels 81).
 PART_OF_SECTOR = 2.3
+# Of a thread, of sums and of what is reduced of them: with 256 of places of columns some spill.
+TILE_HELD_REGISTERS = 200
+EQUAL_SHARES_CACHE = 0.75  # of the second-level cache, for operands of blocks with equal shares
+TILE_ORDER_BYTES = 0.5  # of those that the usual order of tiles brings, for another one
+TILE_CHUNK_TERMS = 64  # of a chunk: its sums are loaded and stored once more
 CHAIN_LOAD_INSTRUCTIONS = 2.5  # of a chain's load, with its address
 CHAIN_LOAD_CYCLES = 40  # that it waits for, from the first-level cache or shared memory
 CHAIN_OWN_LOADS = 0.5  # part of its loads from shared memory that is not another thread's at once
@@ -94,7 +99,19 @@ CHAIN_BYTES_IN_FLIGHT = 32.0  # of a thread
 
 STENCIL_ADDRESS_INSTRUCTIONS = 4  # of an array in memory, beside its loads
 STENCIL_COLUMN_REGISTERS = 96  # of a thread that has columns of a tile
+STENCIL_COLUMN_ROWS = 8  # of such a thread: faster than 4, 12 and 16, for which NVRTC takes 1.5 s
+STENCIL_LOADS_AHEAD = 10  # between a load of such a thread and what needs it
 STENCIL_OTHER_UNITS = 0.15  # of the time that units take which are not the limiter
+
+# --- scattered results -------------------------------------------------------------------
+
+COPIES_CACHE = 1 / 4  # of the second-level cache, for copies of results that are added up
+COPIES_TIME = 0.9  # of that without copies
+
+# --- folds ---------------------------------------------------------------------------------
+
+FOLD_LANES_BYTES = 36 << 10  # of shared memory, of several lanes at once: two of 512 x 8 floats
+FOLD_VALUES_BYTES = 24 << 10  # the same, of several values at once, before arrays have any
 
 # --- launches ----------------------------------------------------------------------------
 
@@ -104,6 +121,7 @@ ALIKE_BLOCKS_LAUNCHES = 0.5  # that blocks like another kernel's may take longer
 # blocks have paid where the host's launches take longest, and nowhere else.
 PHASES_LAUNCHES = 2.0
 PACKED_LAUNCHES = 0.25
+UNTOUCHED_CACHE = 1 / 16  # second-level, that a kernel may touch and leave it as it is
 
 # --- loads -------------------------------------------------------------------------------
 

@@ -9,7 +9,8 @@ Times are the cost model's estimates; the word after them says what limits a ker
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import comb
 from typing import Any
 
 from tcdsl.records import dataclass
@@ -68,12 +69,19 @@ def read_weighing(text: str) -> Weighing:
     return Weighing(
         chips[0] if chips else None,
         tuple(line for line in lines if "kernel" in line),
-        tuple((*line["separate"], line["why_not"]) for line in lines if "separate" in line),
+        tuple(pair for line in lines if "separate" in line for pair in _pairs(line)),
         tuple(
             (line["rewrite"], line["site"], line["result"]) for line in lines if "rewrite" in line
         ),
         tuple(_as_kernel(line) for line in lines if "launch" in line),
     )
+
+
+def _pairs(line: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the first kernel of *line* with each of the others, and why they are two."""
+    one, *others = line["separate"]
+    around = f" (around {line['around']})" if "around" in line else ""
+    yield from ((one, f"{other}{around}", line["why_not"]) for other in others)
 
 
 def _as_kernel(line: Mapping[str, Any]) -> Candidate:
@@ -158,10 +166,10 @@ def _of_all_kernels(weighing: Weighing) -> dict[str, list[str]]:
 
 def apart_lines(weighing: Weighing) -> list[str]:
     """Return why kernels are not one, each reason with its pairs; and what became of rewrites."""
-    pairs: dict[str, list[str]] = {}
+    pairs: dict[str, list[tuple[str, str]]] = {}
     for one, other, reason in weighing.apart:
-        pairs.setdefault(reason, []).append(f"{one} | {other}")
-    lines = [f"separate  {_some(found)}: {reason}" for reason, found in pairs.items()]
+        pairs.setdefault(reason, []).append((one, other))
+    lines = [f"separate  {_pairs_text(found)}: {reason}" for reason, found in pairs.items()]
     lines += launch_lines(weighing.launches)
     return [*lines, *(f"rewrite  {w} of {site}: {result}" for w, site, result in weighing.rewrites)]
 
@@ -197,10 +205,18 @@ def _said(launch: Candidate) -> str:
     return f"not {what}: {time}, separate {launch.get('separate_us', 0.0):.3g} us"
 
 
-def _some(pairs: Sequence[str]) -> str:
-    left = len(pairs) - MOST_OTHERS
-    more = [f"{left} more pairs"] if left > 0 else []
-    return ", ".join([*pairs[:MOST_OTHERS], *more])
+def _pairs_text(pairs: Sequence[tuple[str, str]]) -> str:
+    """Return *pairs* of kernels for people: where they are all that some kernels have, these."""
+    kernels = list(dict.fromkeys(kernel for pair in pairs for kernel in pair))
+    if len(kernels) > 2 and len(pairs) == comb(len(kernels), 2):
+        return f"any two of {_some(kernels, 'more')}"
+    return _some([f"{one} | {other}" for one, other in pairs])
+
+
+def _some(names: Sequence[str], others: str = "more pairs") -> str:
+    left = len(names) - MOST_OTHERS
+    more = [f"{left} {others}"] if left > 0 else []
+    return ", ".join([*names[:MOST_OTHERS], *more])
 
 
 def timed_text(candidate: Candidate, varying: Collection[str], limiter_width: int = 8) -> str:

@@ -28,12 +28,12 @@ from tcdsl.schedule.fusion import (
     Refused,
     alignment_of,
     alone,
-    apart_in,
     group_statements,
     recording,
 )
 from tcdsl.schedule.placement import in_whole_vectors, place
 from tcdsl.schedule.plan import CPU_CODE, Plan
+from tcdsl.schedule.separation import Separation
 from tcdsl.schedule.trace import record
 from tcdsl.strategies.alternatives import least_seconds
 from tcdsl.strategies.asked import NOTHING_ASKED, asked_for
@@ -57,6 +57,8 @@ from tcdsl.strategies.shapes import shapes_of
 from tcdsl.strategies.stencils import cpu_tilings
 from tcdsl.strategies.tiled_chains import why_not_beside
 from tcdsl.strategies.whole_tiles import with_whole_tiles
+
+UNTRIED = "their loops may be one, but groups are merged in one pass, in textual order"
 
 
 def plan_scop(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme | None = None) -> Plan:
@@ -104,23 +106,22 @@ def _planned(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
     if scheme is Scheme.PLAIN:
         options = replace(options, fuse="none")
     refused: Refused = []
-    groups = _groups(scop, shapes, dependences, _Policy(scop, shapes, options, cpu), refused)
+    alignment = alignment_of(scop, dependences)
+    why_not = recording(_Policy(scop, shapes, options, cpu).why_not, refused)
+    groups = group_statements(scop, alignment, shapes, why_not)
     record("fusion", scop, notes=["+".join(group.members) for group in groups])
     rewritten, queue = _rewrite(scop, groups, shapes, options, cpu, scheme)
     plan = _nest(rewritten, queue, options, cpu)
-    return replace(plan, apart=apart_in(groups, refused, dependences))
+    separation = Separation(scop, groups, refused, alignment, shapes, UNTRIED)
+    return replace(plan, apart=separation.pairs())
 
 
 def _groups(
-    scop: Scop,
-    shapes: Mapping[str, Shape],
-    dependences: Dependences,
-    policy: "_Policy",
-    refused: Refused,
+    scop: Scop, shapes: Mapping[str, Shape], dependences: Dependences, options: Options, cpu: Cpu
 ) -> list[Group]:
-    """Return the statements of each kernel; what was *refused*, and why, is added."""
-    alignment = alignment_of(scop, dependences)
-    return group_statements(scop, alignment, shapes, recording(policy.why_not, refused))
+    """Return the statements of each kernel of a scop that may be none of the plan's."""
+    policy = _Policy(scop, shapes, options, cpu)
+    return group_statements(scop, alignment_of(scop, dependences), shapes, policy.why_not)
 
 
 def _with_operands(
@@ -159,7 +160,7 @@ def _seconds(scop: Scop, options: Options, cpu: Cpu) -> float:
     """Return how long the kernels of *scop* take."""
     dependences = dependences_of(scop)
     shapes = shapes_of(scop, dependences)
-    groups = _groups(scop, shapes, dependences, _Policy(scop, shapes, options, cpu), [])
+    groups = _groups(scop, shapes, dependences, options, cpu)
     problems = (Problem(scop, group, shapes, cpu, options) for group in groups)
     return sum(
         least_seconds(problem, templates_for(problem))
@@ -180,7 +181,7 @@ def _on_panels(
     Not as choices ask: these are of the kernels of one layout, which must be that of every call.
     """
     found: set[str] = set()
-    for group in _groups(scop, shapes, dependences, _Policy(scop, shapes, options, cpu), []):
+    for group in _groups(scop, shapes, dependences, options, cpu):
         if not library_of(scop, group.members):
             problem = Problem(scop, group, shapes, cpu, options, scheme=Scheme.AUTO)
             schedule = choice_for(problem, NOTHING_ASKED).schedule(problem)

@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.alignment_shift import why_not_shifted
 from tcdsl.costmodel.chip import VECTOR_BYTES, Chip
 from tcdsl.costmodel.traffic import common_bytes
@@ -60,7 +61,7 @@ from tcdsl.strategies.problem import Problem, Scheme, analyses_shared
 from tcdsl.strategies.queued import Queued, requests_of
 from tcdsl.strategies.template import Choice
 
-SMALL = 16  # of the second-level cache, what a kernel may touch and leave it as it is
+SMALL = gpu_thresholds.UNTOUCHED_CACHE
 BACKWARDS = "reversed block order: what the kernel before touched last is still in the cache"
 
 
@@ -336,7 +337,7 @@ def _turned(scop: Scop, kernels: Sequence[Kernel], gpu: Chip) -> tuple[Kernel, .
 
 
 def _is_small(scop: Scop, tree: Node, gpu: Chip) -> bool:
-    return common_bytes(scop, tree, tree) < gpu.l2_bytes // SMALL
+    return common_bytes(scop, tree, tree) < gpu.l2_bytes * SMALL
 
 
 def _is_worth_turning(scop: Scop, before: Node, tree: Node, gpu: Chip) -> bool:

@@ -42,6 +42,7 @@ from typing import NamedTuple
 
 import islpy as isl
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.chip import WARP
 from tcdsl.costmodel.shared_memory import STATIC_BYTES, column_slots, row_slots
 from tcdsl.lang.comprehension import Operator
@@ -55,7 +56,7 @@ from tcdsl.schedule.mapping import Mapped
 from tcdsl.schedule.placement import Placements, Space
 
 MOST_NUMBERED = 16  # what the device library has room for
-MOST_LANES_BYTES = 36 << 10  # for folds of several lanes: two of 512 x 8 floats
+MOST_LANES_BYTES = gpu_thresholds.FOLD_LANES_BYTES
 _COUNTER_BYTES = 8  # of what counts the bytes that are put into the slots of one number
 _STORE_BYTES = 4  # the least that an asynchronous store moves
 _ALIGNMENT = 16

@@ -68,15 +68,6 @@ Policy = Callable[[Group, Group], str | None]  # (the group, the group if it gre
 Refused = list[tuple[Group, str, str]]  # a group, the statement that it did not take, and why
 
 
-@dataclass(frozen=True, slots=True)
-class Apart:
-    """Two kernels, by the names of their groups, and why they are not one."""
-
-    one: str
-    other: str
-    reason: str
-
-
 def recording(policy: Policy, refused: Refused) -> Policy:
     """Return *policy*, which adds each reason that it gives to *refused*."""
 
@@ -87,32 +78,6 @@ def recording(policy: Policy, refused: Refused) -> Policy:
         return reason
 
     return why_not
-
-
-def apart_in(
-    groups: Sequence[Group], refused: Sequence[tuple[Group, str, str]], dependences: Dependences
-) -> tuple[Apart, ...]:
-    """Return why groups are two: what the policy said, or the dependence that no loop carries.
-
-    Groups that share nothing have no entry, nor those that a third one must run between.
-    """
-    place = {name: number for number, group in enumerate(groups) for name in group.members}
-    found: dict[tuple[int, int], str] = {}
-    for group, name, reason in refused:
-        one, other = sorted((place[group.members[0]], place[name]))
-        found.setdefault((one, other), reason)
-    edges = [(edge, place.get(edge.source), place.get(edge.sink)) for edge in dependences.strict]
-    ties = {(a, b): e for e, a, b in edges if a is not None and b is not None and a < b}
-    for (one, other), edge in ties.items():
-        if not any((one, n) in ties and (n, other) in ties for n in range(one + 1, other)):
-            what = f"no loop of both has {edge.source} and {edge.sink} use the same"
-            found.setdefault((one, other), f"{what} elements of {edge.array} in one iteration")
-    names = ["+".join(group.members) for group in groups]
-    return tuple(
-        Apart(names[one], names[other], reason)
-        for (one, other), reason in sorted(found.items())
-        if one != other
-    )
 
 
 # Of two statements: a rewrite leaves most as they are.

@@ -9,8 +9,8 @@ from tcdsl.costmodel.gpu_thresholds import UNROLLED_BYTES
 from tcdsl.poly.loop_tree import Node, statements_of
 from tcdsl.poly.scop import Scop
 from tcdsl.records import dataclass
-from tcdsl.schedule.fusion import Apart
 from tcdsl.schedule.placement import Placement
+from tcdsl.schedule.separation import Apart
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from math import prod
 
 import islpy as isl
 
-from tcdsl.costmodel import chip
+from tcdsl.costmodel import chip, gpu_thresholds
 from tcdsl.costmodel.chip import Chip
 from tcdsl.lang.comprehension import Const, Index, indices_in
 from tcdsl.poly.isl_utils import along, constant_bounds, val
@@ -58,9 +58,9 @@ from tcdsl.schedule.placement import (
     local_dim,
 )
 
-MAX_PRIVATE_BYTES = 512  # of one array in registers
+MAX_PRIVATE_BYTES = 512  # of one array in registers: half of those that a thread may have anywhere
 FOLD_BYTES = 16  # of a thread's value and its index
-MOST_FOLD_BYTES = 24 << 10  # that folds of several values at once are left, before arrays
+MOST_FOLD_BYTES = gpu_thresholds.FOLD_VALUES_BYTES
 WORD_BYTES = chip.BANK_BYTES
 VECTOR_BYTES = chip.VECTOR_BYTES
 _WRITTEN_OUT = (LoopKind.UNROLL, LoopKind.LANES, LoopKind.COLLECTIVE)

@@ -14,7 +14,7 @@ from math import ceil, gcd, prod
 from typing import NamedTuple
 
 from tcdsl.costmodel import gpu_thresholds
-from tcdsl.costmodel.chip import WARP
+from tcdsl.costmodel.chip import LINE_BYTES, WARP
 from tcdsl.costmodel.locality import Shape, coefficient_of, usual_strides
 from tcdsl.lang.comprehension import Expr
 from tcdsl.poly.loop_tree import RANK, LoopKind
@@ -26,7 +26,6 @@ from tcdsl.strategies.problem import Problem, analysis
 from tcdsl.strategies.schedule import Schedule
 from tcdsl.strategies.traffic import footprints
 
-LINE_BYTES = 128
 SCATTERED = gpu_thresholds.SCATTERED_LOOKUPS
 
 

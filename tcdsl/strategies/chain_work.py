@@ -15,7 +15,7 @@ from math import prod
 from typing import NamedTuple
 
 from tcdsl.costmodel import gpu_thresholds
-from tcdsl.costmodel.chip import VECTOR_BYTES, WARP, Unit
+from tcdsl.costmodel.chip import LINE_BYTES, VECTOR_BYTES, WARP, Unit
 from tcdsl.costmodel.work import Chain, Work
 from tcdsl.lang.comprehension import Binary, Call, Select, walk
 from tcdsl.poly.scop import Storage
@@ -40,7 +40,6 @@ UNROLLED = 16  # terms that are unrolled
 OTHER_REGISTERS = gpu_thresholds.CHAIN_REGISTERS
 IN_FLIGHT_BYTES = gpu_thresholds.CHAIN_BYTES_IN_FLIGHT
 COPIES_AT_ONCE = 4  # vectors of factors that a thread has on their way to shared memory
-LINE_BYTES = 128
 CALL_STEPS = gpu_thresholds.CALL_INSTRUCTIONS
 SERIAL_CYCLES = gpu_thresholds.LONE_INSTRUCTION_CYCLES
 WORD_BYTES = 4  # of a store to shared memory

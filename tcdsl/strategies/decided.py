@@ -2,8 +2,9 @@
 
     choices        what Executable.choices returns, as JSON
     candidates     a line of JSON each: the target and its chip's rates; every candidate of
-                   Executable.candidates; those for kernels that might share a launch; pairs
-                   of kernels, and why they are two; rewrites that were weighed
+                   Executable.candidates; those for kernels that might share a launch; kernels,
+                   the first of them with each of the others, and why they are two, if need be
+                   around a third; rewrites that were weighed
 
 The choices are kept with the code.  An estimate takes up to a millisecond, and all of them as long
 as planning: the candidates are weighed when somebody reads them, for which code from the disk cache
@@ -48,6 +49,7 @@ def _lines(plan: Plan, target: str, chip: Chip | None) -> Iterator[Mapping[str, 
         for candidate in one.candidates():
             yield {"launch": one.kernel, **candidate}
     for pair in plan.apart:
-        yield {"separate": [pair.one, pair.other], "why_not": pair.reason}
+        around = {"around": pair.around} if pair.around else {}
+        yield {"separate": [pair.one, *pair.others], "why_not": pair.reason, **around}
     for tried in plan.tried:
         yield {"rewrite": tried.rewrite, "site": tried.site, "result": tried.result}

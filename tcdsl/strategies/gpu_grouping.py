@@ -24,17 +24,16 @@ from tcdsl.poly.dependences import Dependences, dependences_of
 from tcdsl.poly.scop import Scop
 from tcdsl.records import dataclass
 from tcdsl.schedule.fusion import (
-    Apart,
     Group,
     Refused,
     alignment_of,
     alone,
-    apart_in,
     group_statements,
     recording,
 )
 from tcdsl.schedule.nesting import Alignment
 from tcdsl.schedule.plan import Tried
+from tcdsl.schedule.separation import Apart, Separation
 from tcdsl.schedule.trace import record
 from tcdsl.strategies.atomics import freed, with_atomics
 from tcdsl.strategies.chunked_rows import ChunkedRows
@@ -49,6 +48,9 @@ from tcdsl.strategies.tiled_chains import why_not_beside
 
 ENOUGH = gpu_thresholds.PARALLELISM_KEPT
 SMALL_WORK = gpu_thresholds.LAUNCH_OPERATIONS
+
+
+UNTRIED = "their loops may be one, but the search had ended, or leaves one of them as it is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,10 @@ class Grouped:
 
     @property
     def apart(self) -> tuple[Apart, ...]:
-        """Why kernels are not one."""
-        return apart_in(self.groups, self.refused, self.dependences)
+        """Why no two kernels are one."""
+        return Separation(
+            self.scop, self.groups, self.refused, self.alignment, self.shapes, UNTRIED
+        ).pairs()
 
     def chunks_of(self, group: Group) -> ChunkedRows | None:
         """Return the chunks that the kernel *group* is over, None if it is over none."""

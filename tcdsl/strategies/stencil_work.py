@@ -32,11 +32,11 @@ ADDRESS_INSTRUCTIONS = gpu_thresholds.STENCIL_ADDRESS_INSTRUCTIONS
 CALL_INSTRUCTIONS = gpu_thresholds.CALL_INSTRUCTIONS
 MOST_ROWS = 8
 WHOLE = 0  # rows of a thread: all of a tile
-# Of a thread that has columns of a tile, in vectors: rows, which are unrolled (8 are faster than 4,
-# 12 and 16, and NVRTC takes 1.5 s for 16), registers, and loads between one and what needs it.
-MOST_COLUMN = 8
+# Of a thread that has columns of a tile, in vectors: rows, which are unrolled, registers, and loads
+# between one and what needs it.
+MOST_COLUMN = gpu_thresholds.STENCIL_COLUMN_ROWS
 COLUMN_REGISTERS = gpu_thresholds.STENCIL_COLUMN_REGISTERS
-LOADS_AHEAD = 10
+LOADS_AHEAD = gpu_thresholds.STENCIL_LOADS_AHEAD
 WARPS, MOST_THREADS = 2, 512  # of a block: at least, and at most
 WORD_BYTES = 4
 OTHERS = gpu_thresholds.STENCIL_OTHER_UNITS

@@ -63,7 +63,7 @@ SWATH_FROM_MEMORY = gpu_thresholds.SWATH_FROM_MEMORY
 CLUSTERS = ((2, 1), (1, 2), (2, 2))  # blocks along rows and columns
 LEAST_STEPS = 4  # of a block that shares sums
 SHARES_EACH = (1, 2)  # blocks of a multiprocessor that have equal shares of all steps
-CACHE_SHARE = 0.75  # of the second-level cache, for the operands of these
+CACHE_SHARE = gpu_thresholds.EQUAL_SHARES_CACHE
 THREADS, BOXES = "threads", "boxes"  # who brings operands
 STAGES = (2, 3, 4)
 

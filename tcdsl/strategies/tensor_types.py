@@ -47,7 +47,9 @@ from tcdsl.lang.types.dtypes import (
 )
 from tcdsl.options import Options
 
-SPLIT_TERMS = 224  # that a sum of float32 in parts has more than steps
+# That a sum of float32 in parts has more than steps.  It is of accuracy, as the module's docstring
+# derives it, and of no chip.
+SPLIT_TERMS = 224
 # { factor's type: the sum's, the unit, what a chip must have }
 _MADE = {
     BFLOAT16: (FLOAT32, Unit.TENSOR_BF16, Feature.ASYNC_COPY),

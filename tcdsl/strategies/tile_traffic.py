@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.locality import Shape
 from tcdsl.lang.comprehension import Expr, Index, walk
 from tcdsl.poly.parallelism import Role
@@ -18,8 +19,8 @@ from tcdsl.records import dataclass
 from tcdsl.rewrites.scop.materialisation import box_elements
 from tcdsl.strategies.contraction import Tile
 
-WORTH = 0.5  # of the bytes that the usual order brings, for another one
-LEAST_TERMS = 64  # of a chunk: its sums are loaded and stored once more
+WORTH = gpu_thresholds.TILE_ORDER_BYTES
+LEAST_TERMS = gpu_thresholds.TILE_CHUNK_TERMS
 
 
 @dataclass(frozen=True, slots=True)

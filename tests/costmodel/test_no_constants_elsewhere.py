@@ -19,7 +19,7 @@ ASSIGNMENT = re.compile(
     re.MULTILINE,
 )
 NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
-CHIP = re.compile(r"\b[ABH][12]00\b")
+CHIP = re.compile(r"\b[ABH][12]00\b|level cache|\bspill|\bNVRTC\b")  # or of a compiler for it
 
 
 def numbers_of_chips(text: str) -> Iterator[str]:
@@ -43,5 +43,6 @@ def test_numbers_of_chips_are_in_the_cost_model(package: str) -> None:
 def test_such_numbers_are_found() -> None:
     text = (
         "LOAD_CYCLES = 40\nA, WAIT_US = 3, 0.5\nTILES = 4  # H100\nLANES = 8\nOWN = module.CYCLES\n"
+        "PART = 1 / 4  # of the second-level cache\nHELD = 200  # more would spill\n"
     )
-    assert [*numbers_of_chips(text)] == ["LOAD_CYCLES", "WAIT_US", "TILES"]
+    assert [*numbers_of_chips(text)] == ["LOAD_CYCLES", "WAIT_US", "TILES", "PART", "HELD"]

@@ -50,6 +50,18 @@ def test_what_is_kept_is_read_again() -> None:
     assert read_weighing('{"target": "cpu"}\n') == read_weighing("") == Weighing()
 
 
+def test_kernels_of_one_reason_are_read_as_pairs() -> None:
+    lines = [
+        {"separate": ["S0", "S1", "S2"], "why_not": "fusion is off"},
+        {"separate": ["S1", "S3"], "why_not": "it waits", "around": "S2"},
+    ]
+    assert read_weighing("\n".join(map(json.dumps, lines))).apart == (
+        ("S0", "S1", "fusion is off"),
+        ("S0", "S2", "fusion is off"),
+        ("S1", "S3 (around S2)", "it waits"),
+    )
+
+
 def test_the_chosen_one_comes_first_then_the_fastest(checked: Any) -> None:
     page = checked(candidates_section(WEIGHING))
     assert re.findall(r"threads (4096|128|64|32)", page.text) == ["64", "128", "32", "4096"]

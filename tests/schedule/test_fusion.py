@@ -7,15 +7,11 @@ import pytest
 from tcdsl.poly.dependences import dependences_of
 from tcdsl.poly.scop import Scop
 from tcdsl.schedule.fusion import (
-    Apart,
     Group,
-    Refused,
     affinities_of,
     alignment_of,
-    apart_in,
     group_statements,
     leaders_of,
-    recording,
     textual,
     unit_dependences,
 )
@@ -130,32 +126,3 @@ def test_affinities_are_pairs_of_reads_of_one_element(lower: Lower) -> None:
 def test_textual_order(lower: Lower) -> None:
     scop = lower(SOFTMAX, (4, 5))
     assert textual(scop, ["S2", "S0", "S1_init"]) == ("S0", "S1_init", "S2")
-
-
-# --- why kernels are two ---------------------------------------------------------------------
-
-
-def test_groups_that_the_policy_keeps_apart_say_so(lower: Lower) -> None:
-    scop = lower(SOFTMAX, (4, 5))
-    dependences = dependences_of(scop)
-    refused: Refused = []
-    policy = recording(
-        lambda group, grown: "no more than two" if len(grown.members) > 2 else None, refused
-    )
-    shapes = shapes_of(scop, dependences)
-    found = group_statements(scop, alignment_of(scop, dependences), shapes, policy)
-    (pair,) = apart_in(found, refused, dependences)
-    assert pair == Apart("S0+S1", "S2", "no more than two")
-
-
-def test_groups_that_share_no_loop_name_the_array(lower: Lower) -> None:
-    scop = lower(BETWEEN, (4, 5))
-    dependences = dependences_of(scop)
-    (pair,) = apart_in(groups(scop), [], dependences)
-    assert (pair.one, pair.other) == ("S0+S1", "S2")
-    assert "no loop of both has S1 and S2 use the same elements of t" in pair.reason
-
-
-def test_groups_with_nothing_in_common_have_no_reason(lower: Lower) -> None:
-    scop = lower(STRANGERS, (6,), (6,))
-    assert apart_in(groups(scop), [], dependences_of(scop)) == ()

@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from math import inf, prod
 from typing import Any
 
+from tcdsl.costmodel import gpu_thresholds
 from tcdsl.costmodel.prefetches import bytes_ahead
 from tcdsl.records import dataclass
 from tcdsl.strategies.alternatives import least_of
@@ -40,8 +41,8 @@ MOST_BASES = 6  # configurations of the other template, and one without vectors
 LEAST_THREADS = 4  # times fewer threads of a row than its likeliest has
 BLOCKS_EACH = (1, 2, 3, 4, 6, 8)  # of a multiprocessor: copies that are added up
 IN_MEMORY = (16, 64, 256)  # copies
-MOST_BYTES = 1 / 4  # of the second-level cache, for copies there
-WORTH = 0.9  # of the time without copies
+MOST_BYTES = gpu_thresholds.COPIES_CACHE
+WORTH = gpu_thresholds.COPIES_TIME
 
 
 @dataclass(frozen=True, slots=True)

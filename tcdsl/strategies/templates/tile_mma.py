@@ -96,7 +96,7 @@ from tcdsl.strategies.tile_folds import (
 from tcdsl.strategies.traffic import is_inside
 
 NAME = "tile_mma"
-MOST_HELD = 200  # registers of sums and of what is reduced of them: 256 of places of columns spill
+MOST_HELD = gpu_thresholds.TILE_HELD_REGISTERS
 CLUSTERED = 2  # of the likeliest configurations, that are tried with clusters of blocks
 _Ranked = tuple[float, int, TensorConfig]  # seconds, and the products that are made
 MIN_WORK = gpu_thresholds.TILED_MULTIPLICATIONS

@@ -19,6 +19,7 @@ from math import prod
 from typing import NamedTuple
 
 from tcdsl.costmodel import gpu_thresholds
+from tcdsl.costmodel.chip import LINE_BYTES
 from tcdsl.costmodel.estimate import estimate
 from tcdsl.costmodel.locality import array_strides
 from tcdsl.costmodel.tiles import Copied, Product, TileConfig, work_of_tiles
@@ -29,7 +30,6 @@ from tcdsl.poly.parallelism import Role
 from tcdsl.rewrites.scop.rfactor import Partial
 from tcdsl.schedule.nesting import Piece
 from tcdsl.schedule.promotion import MAX_PRIVATE_BYTES
-from tcdsl.strategies.access_costs import LINE_BYTES
 from tcdsl.strategies.contracted import (
     LEAST_COPY_BYTES,
     axes_of,
