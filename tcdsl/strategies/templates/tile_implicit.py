@@ -64,7 +64,6 @@ NAME = "tile_implicit"
 BOX_SHAPES: Shapes = (
     *tensor_configs.BOX_SHAPES, (16, 64, 8, 1), (16, 64, 12, 1), (16, 128, 12, 1), (16, 192, 12, 1),
 )  # fmt: skip
-BOX_STAGES: Sequence[int] = (*tensor_configs.BOX_STAGES, 2)  # these of sums of one step
 CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 LEAST_STEPS = 4  # of a chunk
 FULL = 3  # blocks for a multiprocessor, of those that share sums
@@ -246,7 +245,7 @@ def _boxed_configs(problem: Problem) -> Iterator[ProductConfig]:
     if not has_boxes or classes is None or _why_not_on_tensor_cores(problem) is not None:
         return
     rows, columns = (loaded.is_along_terms for loaded in classes.loaded)
-    shapes, all_stages = BOX_SHAPES, BOX_STAGES
+    shapes, all_stages = BOX_SHAPES, tensor_configs.BOX_STAGES
     if _is_split(problem):
         shapes, all_stages = SPLIT_SHAPES, SPLIT_STAGES
     elif not has_groups(dtype, problem.options, is_along=(rows, columns)):
