@@ -52,7 +52,7 @@ BOX_SHAPES = (
 JOINT_SHAPES = ((16, 64, 8, 1),)  # of several products, too: as many sums as of more columns
 # Columns of a tile of which there are no more: the least of these that has them all.
 NARROW = (8, 16, 24, 32, 48)
-BOX_STAGES = (4, 6, 3, 8, 12, 2)  # two of sums of one step
+BOX_STAGES: Sequence[int] = (4, 6, 3, 8, 12, 2)  # two of sums of one step
 # Of float32 in parts: as many accumulators again hold what was added before the step.
 Shapes = Sequence[tuple[int, int, int, int]]
 Space = tuple[tuple[tuple[int, int, int, int], ...], tuple[int, ...]]
