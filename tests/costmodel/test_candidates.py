@@ -177,12 +177,8 @@ def test_the_estimate_has_the_order_of_all_measured_candidates() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("programs", [
-    pytest.param(slice(1, None, 4), id="some"),
-    pytest.param(slice(None), id="all", marks=pytest.mark.fuzz),
-])  # fmt: skip
-def test_the_estimate_has_the_order_of_measured_tiles(programs: slice) -> None:
-    correlation, near = _judged(programs, TILES)
+def test_the_estimate_has_the_order_of_measured_tiles() -> None:
+    correlation, near = _judged(slice(None), TILES)
     assert correlation > 0.8 and near > 0.75
 
 
