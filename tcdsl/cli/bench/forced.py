@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import tcdsl
-from tcdsl.lang.syntax.spelling import did_you_mean
+from tcdsl.lang.syntax.spelling import did_you_mean, nearest_first
 from tcdsl.library import Case, source_for
 from tcdsl.options import BAD_ARGUMENT, Options, text_of_choices
 from tcdsl.records import dataclass
@@ -151,9 +151,10 @@ def _kernels_of(force: Force, kernels: Sequence[Values], candidates: Candidates)
     has = {c["kernel"] for c in candidates if force.key in ("template", *c.get("config", ()))}
     has |= {name for name, keys in own.items() if force.key in keys}
     if not has:
-        keys = sorted({key for c in candidates for key in c.get("config", ())})
-        keys += sorted({key for keys in own.values() for key in keys})
-        advice = f"there are template, {', '.join(keys)}" if keys else "try the target cuda"
+        keys = {key for c in candidates for key in c.get("config", ())}
+        keys |= {key for keys in own.values() for key in keys}
+        near = nearest_first(force.key, {"template", *keys})
+        advice = f"there are {', '.join(near)}" if keys else "try the target cuda"
         raise _bad(f"no kernel has {force.key!r} to choose", advice)
     return [name for name in names if name in has]
 

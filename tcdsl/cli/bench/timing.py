@@ -16,6 +16,7 @@ from tcdsl.cli.bench.lines import Lines
 from tcdsl.cli.bench.measured import Run
 from tcdsl.cli.bench.report import Launches, Row, write_json
 from tcdsl.cli.console import progress_steps
+from tcdsl.errors import TCError
 from tcdsl.library import Case
 from tcdsl.library.peer_calls import Call
 from tcdsl.options import Options
@@ -132,9 +133,10 @@ def timings_of(
 
 
 def failure(what: str, error: Exception) -> str:
-    """Return the line that tells of *error* in *what*."""
+    """Return the line that tells of *error* in *what*, and what to do, if it says so."""
     lines = str(error).splitlines() or [""]
-    return f"{what}: {type(error).__name__}: {lines[0]}"
+    hint = f" (hint: {error.hint})" if isinstance(error, TCError) and error.hint else ""
+    return f"{what}: {type(error).__name__}: {lines[0]}{hint}"
 
 
 class Keeper:

@@ -16,6 +16,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     return None if close is None else f"did you mean {close!r}?"
 
 
+def nearest_first(name: str, known: Iterable[str]) -> list[str]:
+    """Return *known*, those that are most like *name* first."""
+
+    def unlike(other: str) -> float:
+        return -difflib.SequenceMatcher(None, other, name).ratio()
+
+    return sorted(sorted(known), key=unlike)
+
+
 def other_case(name: str, known: Iterable[str]) -> str | None:
     """Return the hint that names one of *known* that differs from *name* in its case alone.
 

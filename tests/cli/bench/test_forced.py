@@ -73,7 +73,11 @@ def test_the_fastest_candidate_that_agrees(forces: list[str], first: dict[str, A
     [
         ("threads=48", ["kernel S0 has no candidate with threads=48", "threads may be 64, 128"]),
         ("S7:threads=64", ["there is no kernel 'S7'", "there are S0, S1"]),
-        ("thread=64", ["no kernel has 'thread' to choose", "keep, threads, threads_x"]),
+        (
+            "thread=64",
+            ["no kernel has 'thread' to choose", "there are threads, threads_x, template, keep"],
+        ),
+        ("kep=64", ["no kernel has 'kep' to choose", "there are keep, "]),
         ("S0:template=ragged", ["no candidate with template=ragged", "--stage candidates"]),
         ("S0:stages=2", ["no candidate with stages=2", "it has threads, keep"]),
     ],
@@ -117,6 +121,14 @@ def test_targets_without_candidates_say_so() -> None:
 def test_words_without_meaning(words: tuple[str, ...], tcdsl: Tcdsl) -> None:
     code, _, errors = tcdsl("bench", "softmax", "--target", "emulate", *words)
     assert code == 2 and "write --force KEY=VALUE" in errors
+
+
+def test_a_wrong_key_is_told_with_those_that_there_are() -> None:
+    forced = Forced(forces=(force_of("vector=2"),))
+    row = time_one((case("softmax"), SIZES, "float32"), (FORCED,), Host("cpu", True), 0.001, forced)
+    (problem,) = row.problems
+    assert "no kernel has 'vector' to choose (hint: there are vectors, " in problem
+    assert "template" in problem and "\n" not in problem
 
 
 @pytest.mark.slow
