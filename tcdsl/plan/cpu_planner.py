@@ -113,7 +113,7 @@ def _planned(scop: Scop, options: Options, cpu: Cpu, scheme: Scheme) -> Plan:
     rewritten, queue = _rewrite(scop, groups, shapes, options, cpu, scheme)
     plan = _nest(rewritten, queue, options, cpu)
     separation = Separation(scop, groups, refused, alignment, shapes, UNTRIED)
-    return replace(plan, apart=separation.pairs())
+    return replace(plan, apart=separation.pairs)
 
 
 def _groups(

@@ -113,7 +113,7 @@ def _planned(
     common = _in_common(grouped, options, gpu) if is_searched else {}
     scop, queue = rewrite_groups(grouped, options, gpu, scheme, common)
     plan = _nest(scop, queue, options, gpu)
-    return replace(plan, apart=grouped.apart, tried=grouped.tried)
+    return replace(plan, apart=grouped.separation.pairs, tried=grouped.tried)
 
 
 def _in_common(grouped: Grouped, options: Options, gpu: Chip) -> Mapping[str, Choice]:

@@ -104,16 +104,16 @@ class Plan:
     *shared_bytes* are what a block may have of shared memory, with what its launch asks for; 0
     where none does.
 
-    *apart* says why statements are in two kernels, *weighed* what each was chosen from, *tried*
-    which rewrites were weighed, *launches* which kernels share one, or might, *precision* what
-    Options ask of libraries' products of float32.
+    *apart* computes why statements are in two kernels, *weighed* says what each was chosen from,
+    *tried* which rewrites were weighed, *launches* which kernels share one, or might, *precision*
+    what Options ask of libraries' products of float32.
     """
 
     scop: Scop
     kernels: tuple[Kernel, ...]
     placements: Mapping[str, Placement] = field(default_factory=dict)
     weighed: tuple[Weighed, ...] = ()
-    apart: tuple[Apart, ...] = ()
+    apart: Callable[[], tuple[Apart, ...]] = tuple
     tried: tuple[Tried, ...] = ()
     launches: tuple[Weighed, ...] = ()
     precision: str = "float32"

@@ -48,7 +48,7 @@ def _lines(plan: Plan, target: str, chip: Chip | None) -> Iterator[Mapping[str, 
     for one in plan.launches:
         for candidate in one.candidates():
             yield {"launch": one.kernel, **candidate}
-    for pair in plan.apart:
+    for pair in plan.apart():
         around = {"around": pair.around} if pair.around else {}
         yield {"separate": [pair.one, *pair.others], "why_not": pair.reason, **around}
     for tried in plan.tried:

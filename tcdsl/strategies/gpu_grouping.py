@@ -33,7 +33,7 @@ from tcdsl.schedule.fusion import (
 )
 from tcdsl.schedule.nesting import Alignment
 from tcdsl.schedule.plan import Tried
-from tcdsl.schedule.separation import Apart, Separation
+from tcdsl.schedule.separation import Separation
 from tcdsl.schedule.trace import record
 from tcdsl.strategies.atomics import freed, with_atomics
 from tcdsl.strategies.chunked_rows import ChunkedRows
@@ -72,11 +72,10 @@ class Grouped:
     wider: Sequence[Group] = ()
 
     @property
-    def apart(self) -> tuple[Apart, ...]:
-        """Why no two kernels are one."""
-        return Separation(
-            self.scop, self.groups, self.refused, self.alignment, self.shapes, UNTRIED
-        ).pairs()
+    def separation(self) -> Separation:
+        """What says why no two kernels are one."""
+        groups, refused = self.groups, self.refused
+        return Separation(self.scop, groups, refused, self.alignment, self.shapes, UNTRIED)
 
     def chunks_of(self, group: Group) -> ChunkedRows | None:
         """Return the chunks that the kernel *group* is over, None if it is over none."""

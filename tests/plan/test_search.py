@@ -117,7 +117,7 @@ def test_what_few_threads_would_wait_for_is_a_kernel_of_its_own(lower: Lower) ->
 
 def test_why_kernels_stay_two_is_told_with_both_times(lower: Lower) -> None:
     plan = plan_for_gpu(lower(ROWS_AND_ALL, (8192, 4096)), Options(), H200)
-    (found,) = plan.apart
+    (found,) = plan.apart()
     assert (found.one, found.others) == ("S0", ("S1",))
     assert re.fullmatch(r"one kernel would take \S+ us, two take \S+ us", found.reason)
 

@@ -16,14 +16,10 @@ from tcdsl.poly.scop import Scop
 from tcdsl.schedule.fusion import Refused, alignment_of, group_statements, recording
 from tcdsl.schedule.separation import BETWEEN, UNRELATED, Apart, Separation
 from tcdsl.strategies.shapes import shapes_of
+from tests.schedule.test_fusion import SOFTMAX
 
 Lower = Callable[..., Scop]
 
-SOFTMAX = """def f(float(N,D) x) -> (y) {
-    m(i) max=! x(i,j)
-    s(i) +=! exp(x(i,j) - m(i))
-    y(i,j) = exp(x(i,j) - m(i)) / s(i)
-}"""
 BETWEEN_TWO = """def f(float(N,M) x) -> (y) {
     a(i) +=! x(i,j)
     t +=! a(i)
@@ -139,7 +135,7 @@ def test_the_third_kernel_is_shown(target: str) -> None:
 )
 def test_every_pair_of_a_gpu_s_kernels_has_one_reason(shapes: Any, lower: Lower) -> None:
     plan = plan_for_gpu(lower(*shapes), Options(fuse="none"), load_chip("h200"))
-    pairs = [(pair.one, other) for pair in plan.apart for other in pair.others]
+    pairs = [(pair.one, other) for pair in plan.apart() for other in pair.others]
     names = sorted({name for pair in pairs for name in pair})
     assert sorted(pairs) == list(combinations(names, 2)) and pairs
 
