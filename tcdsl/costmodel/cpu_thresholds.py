@@ -15,6 +15,8 @@ CHUNKS_A_THREAD = 4
 WAVEFRONT_INSTANCES = 1 << 19  # of a recurrence: fewer cost more in barriers than threads bring
 WAVEFRONT_TILE = (32, 128)  # of the outer loops, of the innermost: long enough to pay a barrier
 LINE_BYTES, PAGE_BYTES = 64, 4096
+# A set of the first-level cache has so many lines; lines that are SET_BYTES apart share one.
+SET_LINES, SET_BYTES = 8, 4096
 # At most: the other array's lines, one a value, may all fall into one set of the cache.
 TRANSPOSED_NEAR = 16
 TRANSPOSED_FAR = 128  # values along the other array: 128 and 256 are alike and 32 is slower

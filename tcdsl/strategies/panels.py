@@ -35,6 +35,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import gcd
 
+from tcdsl.costmodel import cpu_thresholds
 from tcdsl.costmodel.locality import access_stride
 from tcdsl.poly.isl_utils import greatest
 from tcdsl.poly.loop_tree import AnyCoordinate, Coordinate, Leaf, Loop, LoopKind, Node, sequence
@@ -51,11 +52,10 @@ from tcdsl.strategies.schedule import Schedule
 
 COPIES = "panel copies"  # the template of the kernel that fills the columns' panels
 LINE_STEPS = 16  # of 4 bytes, in a line of the caches
-LINE_BYTES = 64
 # Of elements a line apart and more, 32 at once in the panel's order took 0.7 to 1.6 ns each, a line
 # of the panel at once 0.15 to 0.2, and 0.56 where all share a set, 8 of these 0.17 (a Zen 4).
-# A way of a first-level cache, which has eight: lines that are multiples of it apart share a set.
-WAY_BYTES, WAYS = 4096, 8
+LINE_BYTES = cpu_thresholds.LINE_BYTES
+SET_LINES, SET_BYTES = cpu_thresholds.SET_LINES, cpu_thresholds.SET_BYTES
 
 
 def panel_schedules(
@@ -346,8 +346,8 @@ class _Builder:
         stride_bytes = strides[fast] * array.dtype.size_bytes
         if stride_bytes < LINE_BYTES:
             return None
-        sets = WAY_BYTES // gcd(stride_bytes, WAY_BYTES)
-        lanes = min(LINE_BYTES // array.dtype.size_bytes, WAYS * sets)
+        sets = SET_BYTES // gcd(stride_bytes, SET_BYTES)
+        lanes = min(LINE_BYTES // array.dtype.size_bytes, SET_LINES * sets)
         if extent % lanes:
             return None
 
