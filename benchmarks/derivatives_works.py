@@ -34,7 +34,7 @@ def bias_gelu(float(M,N) x, float(N) bias) -> (float(M,N) y) {
     h(m,n) = float(x(m,n)) + bias(n)
     y(m,n) = 0.5 * h(m,n) * (1.0 + erf(h(m,n) * 0.7071067811865476))
 }"""
-_MLP = """
+MLP = """
 def mlp(float(B,I) x, float(I,H) w1, float(H) b1, float(H,O) w2, float(O) b2) -> (float(B,O) y) {
     h(b,n) +=! x(b,i) * w1(i,n)
     a(b,n) = relu(h(b,n) + b1(n))
@@ -129,7 +129,7 @@ WORKS: tuple[Work, ...] = (
                has_products=True),
     of_library("conv2d", _IMAGES, name="conv2d weights", without=("I",),
                has_products=True),
-    written(_MLP, mlp,
+    written(MLP, mlp,
             grid("B I H O", (4096, 1024, 4096, 1024), (512, 784, 256, 10)),
             {"B": 5, "I": 6, "H": 7, "O": 3}, has_products=True),
 )  # fmt: skip

@@ -15,6 +15,7 @@ from itertools import combinations
 from math import inf, prod
 from unittest.mock import patch
 
+from derivatives_works import MLP
 from plans import predicted_us as sum_of_kernels_us
 
 import tcdsl
@@ -34,13 +35,6 @@ from tcdsl.runtime.arrays import spec
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-MLP = """
-def mlp(float(B,I) x, float(I,H) w1, float(H) b1, float(H,O) w2, float(O) b2) -> (float(B,O) y) {
-    h(b,n) +=! x(b,i) * w1(i,n)
-    a(b,n) = relu(h(b,n) + b1(n))
-    s(b,o) +=! a(b,n) * w2(n,o)
-    y(b,o) = s(b,o) + b2(o)
-}"""
 ATTENTION = """
 def attention(float(B,M,D) q, float(B,N,D) k, float(B,N,D) v) -> (float(B,M,D) y) {
     s(b,m,n) +=! q(b,m,d) * k(b,n,d)
